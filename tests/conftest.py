@@ -1,0 +1,27 @@
+"""Shared test set-up: hypothesis profiles and the optional reference data."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Deadlines are timing limits, so there are none. `long` runs the same properties with ten times the examples.
+_COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
+settings.register_profile("dev", max_examples=100, derandomize=True, **_COMMON)
+settings.register_profile("long", max_examples=1000, **_COMMON)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+
+def examples(num_in_dev: int) -> int:
+    """Number of hypothesis examples for a test that needs `num_in_dev` of them in the dev profile."""
+    return num_in_dev * 10 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else num_in_dev
+
+
+@pytest.fixture(scope="session")
+def shared_dir() -> Path:
+    """Folder of reference data outside the project; tests that need it are skipped where it is absent."""
+    root = Path(os.environ.get("KVTWIN_SHARED", Path(__file__).parents[2] / "shared"))
+    if not root.is_dir():
+        pytest.skip(f"reference data not found at {root}; set KVTWIN_SHARED to run this test")
+    return root
