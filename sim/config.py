@@ -1,0 +1,218 @@
+"""The configuration of one run. Its fields are named after vLLM's flags."""
+
+import dataclasses
+import hashlib
+import re
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kvtwin.traces import UserError
+
+from .catalog import KV_DTYPE_BYTES, find_gpu, find_model
+from .names import did_you_mean
+
+_CHOICES = {
+    "kv_cache_dtype": tuple(KV_DTYPE_BYTES),
+    "admission": ("step", "full"),
+    "fit": ("first", "best"),
+}
+_SHARES: dict[str, tuple[str, Callable[[float], bool]]] = {
+    "gpu_memory_utilization": ("above 0 and at most 1", lambda share: 0 < share <= 1),
+    "watermark": ("between 0 and 1", lambda share: 0 <= share <= 1),
+}
+_SMALLEST = {
+    "tensor_parallel_size": 1,
+    "num_gpu_blocks_override": 1,
+    "kv_cache_memory_bytes": 1,
+    "block_size": 1,
+    "max_model_len": 1,
+    "max_num_seqs": 1,
+    "max_num_batched_tokens": 1,
+    "seed": 0,
+    "growth_tokens": 1,
+    "max_tokens": 1,
+}
+_OPTIONAL = {"num_gpu_blocks_override", "kv_cache_memory_bytes", "max_model_len", "max_tokens"}
+_CONSTANT_COST = re.compile(r"constant:([1-9][0-9]*)")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What one policy is run with.
+
+    `model` and `gpu` take any name that the catalogue knows and hold its own.     `max_model_len`
+    None: the model's. `watermark`: share of the pool that admissions leave free. `growth_tokens`:
+    slots a contiguous sequence grows by. `max_tokens`: cap on every request's output. `cost`:
+    `roofline`, `constant:NS` (every step lasts NS ns) or the path of a coefficients file.
+    `num_gpu_blocks_override` goes before `kv_cache_memory_bytes`, and that before
+    `gpu_memory_utilization`. Raises UserError naming the flag.
+    """
+
+    model: str
+    gpu: str
+    tensor_parallel_size: int = 1
+    num_gpu_blocks_override: int | None = None
+    kv_cache_memory_bytes: int | None = None
+    gpu_memory_utilization: float = 0.92
+    block_size: int = 16
+    max_model_len: int | None = None
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 8192
+    kv_cache_dtype: str = "auto"
+    seed: int = 0
+    policy: str = "paged"
+    admission: str = "full"
+    watermark: float = 0.0
+    growth_tokens: int = 16
+    fit: str = "first"
+    compaction: bool = False
+    max_tokens: int | None = None
+    cost: str = "roofline"
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            if problem := _problem(field.name, getattr(self, field.name)):
+                raise UserError(f"{_flag(field.name)} {problem}")
+        for name in _SHARES:  # a file may say 1 for 1.0; run.json must not tell them apart
+            object.__setattr__(self, name, float(getattr(self, name)))
+        model = find_model(self.model)
+        object.__setattr__(self, "model", model.name)
+        object.__setattr__(self, "gpu", find_gpu(self.gpu).name)
+        model.check_tensor_parallel(self.tensor_parallel_size)
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise UserError(
+                f"--max-num-batched-tokens is {self.max_num_batched_tokens}; it must be at least "
+                f"--max-num-seqs ({self.max_num_seqs}), because each running sequence decodes a "
+                f"token in every step"
+            )
+        if self.max_model_len is not None and self.max_model_len > model.max_model_len:
+            raise UserError(
+                f"--max-model-len is {self.max_model_len}; {model.name} has positions for at most "
+                f"{model.max_model_len} tokens"
+            )
+
+    @classmethod
+    def from_toml(cls, path: str | Path | None, **overrides: Any) -> "RunConfig":
+        """The configuration in a TOML file whose keys are the fields, in snake or kebab case.
+
+        Overrides go before the file's values unless they are None. Path None: overrides alone. A
+        relative cost file is looked for beside the configuration file. Raises UserError naming
+        file, line and key.
+        """
+        values = {} if path is None else _read(Path(path))
+        values |= {name: value for name, value in overrides.items() if value is not None}
+        for name in ("model", "gpu"):
+            if name not in values:
+                where = "" if path is None else f" and no key {name} in {path}"
+                raise UserError(f"no {_flag(name)} given{where}; give one, e.g. {_EXAMPLES[name]}")
+        return cls(**values)
+
+    @property
+    def cost_file(self) -> Path | None:
+        """Path of the coefficients file, or None where `cost` is not a file."""
+        return Path(self.cost) if _is_file(self.cost) else None
+
+    @property
+    def constant_cost_ns(self) -> int | None:
+        """NS of `constant:NS`, or None."""
+        match = _CONSTANT_COST.fullmatch(self.cost)
+        return int(match[1]) if match else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON types in the order of the fields.
+
+        A cost file is named without its folder, with the sha256 of its content.
+        """
+        values = dataclasses.asdict(self)
+        if self.cost_file is not None:
+            content = read_user_file(self.cost_file, "--cost")
+            values["cost"] = {
+                "file": self.cost_file.name,
+                "sha256": hashlib.sha256(content).hexdigest(),
+            }
+        return values
+
+
+_EXAMPLES = {"model": "--model opt-13b", "gpu": "--gpu a100-40gb"}
+_FIELDS = {field.name: field.type for field in dataclasses.fields(RunConfig)}
+
+
+def read_user_file(path: Path, flag: str) -> bytes:
+    """Content of a file the user named with `flag`. Raises UserError if it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{flag} {path}: cannot be read: {error.strerror or error}") from error
+
+
+def _is_file(cost: str) -> bool:
+    return cost != "roofline" and not _CONSTANT_COST.fullmatch(cost)
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _problem(name: str, value: object) -> str | None:
+    """What is wrong with one value, to follow the name of its flag or key; None if nothing is."""
+    if value is None and name in _OPTIONAL:
+        return None
+    if name in _SMALLEST:
+        # bool is an int to Python, but `block_size = true` is a mistake.
+        if not isinstance(value, int) or isinstance(value, bool):
+            return f"is {value!r}; it must be a whole number"
+        return (
+            f"is {value}; it must be at least {_SMALLEST[name]}"
+            if value < _SMALLEST[name]
+            else None
+        )
+    if name in _SHARES:
+        limits, holds = _SHARES[name]
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return f"is {value!r}; it must be a number {limits}"
+        return None if holds(value) else f"is {value}; it must be {limits}"
+    if name == "compaction":
+        return None if isinstance(value, bool) else f"is {value!r}; it must be true or false"
+    if not isinstance(value, str) or not value:
+        return f"is {value!r}; it must be a text"
+    if name in _CHOICES and value not in _CHOICES[name]:
+        hint = did_you_mean(value, _CHOICES[name])
+        return f"is {value!r}{hint}; it must be one of {', '.join(_CHOICES[name])}"
+    if name == "cost" and value.startswith("constant:") and not _CONSTANT_COST.fullmatch(value):
+        return f"is {value!r}; after constant: it must have a whole number of ns, at least 1"
+    return None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    text = read_user_file(path, "--config")
+    try:
+        raw = tomllib.loads(text.decode())
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UserError(f"{path}: not a TOML file: {error}") from error
+    values: dict[str, Any] = {}
+    for key, value in raw.items():
+        where, name = f"{path}{_line(text.decode(), key)}", key.replace("-", "_")
+        if name not in _FIELDS:
+            raise UserError(f"{where}: unknown key {key}{did_you_mean(name, _FIELDS)}")
+        if name in values:
+            raise UserError(
+                f"{where}: key {key} is given twice, in snake and in kebab case; keep one"
+            )
+        if problem := _problem(name, value):
+            raise UserError(f"{where}: {key} {problem}")
+        values[name] = value
+    if _is_file(values.get("cost", "roofline")):
+        values["cost"] = str(path.parent / values["cost"])
+    return values
+
+
+def _line(text: str, key: str) -> str:
+    """`:N` for the line on which a top-level key or table of a TOML text begins, else empty."""
+    start = re.compile(rf"\s*\[*\s*[\"']?{re.escape(key)}[\"']?\s*[\].=]")
+    for number, line in enumerate(text.splitlines(), start=1):
+        if start.match(line):
+            return f":{number}"
+    return ""

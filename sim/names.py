@@ -1,0 +1,31 @@
+"""Match what a user typed with the names that exist."""
+
+import difflib
+import re
+from collections.abc import Iterable
+
+_SEPARATORS = re.compile(r"[-_. ]+")
+
+
+def name_parts(name: str) -> list[str]:
+    """Lower-case parts of a name, without its organisation: `facebook/OPT-13B` is `opt`, `13b`."""
+    last = name.strip().rstrip("/").rsplit("/", 1)[-1]
+    return [part for part in _SEPARATORS.split(last.casefold()) if part]
+
+
+def name_key(name: str) -> str:
+    """The form in which two spellings of one name are equal."""
+    return "".join(name_parts(name))
+
+
+def nearest(name: str, choices: Iterable[str]) -> str | None:
+    """The choice most like `name`, or None if none is at all like it (difflib ratio below 0.6)."""
+    by_key = {name_key(choice): choice for choice in choices}
+    found = difflib.get_close_matches(name_key(name), list(by_key), n=1)
+    return by_key[found[0]] if found else None
+
+
+def did_you_mean(name: str, choices: Iterable[str]) -> str:
+    """` (did you mean X?)`, or nothing where no choice is near: to be put behind a wrong name."""
+    found = nearest(name, choices)
+    return f" (did you mean {found}?)" if found else ""
