@@ -28,32 +28,22 @@ class PoolSize:
     sentences a reader of the result must see.
     """
 
+    num_slots: int
     num_blocks: int
     block_size: int
     kv_bytes_per_token: int
+    pool_bytes: int
     max_model_len: int
     terms: tuple[tuple[str, int, str], ...]
     notes: tuple[str, ...]
 
     def __post_init__(self) -> None:
+        assert self.num_blocks >= 1, self.num_blocks
+        slots = self.num_blocks * self.block_size
+        assert self.num_slots == slots, (self.num_slots, slots)
+        assert self.pool_bytes == slots * self.kv_bytes_per_token, (self.pool_bytes, slots)
         explained = sum(num_bytes for _, num_bytes, _ in self.terms)
         assert explained == self.pool_bytes, (explained, self.pool_bytes)
-        assert self.num_blocks >= 1, self.num_blocks
-
-    @property
-    def num_slots(self) -> int:
-        """Token slots of the pool."""
-        return self.num_blocks * self.block_size
-
-    @property
-    def block_bytes(self) -> int:
-        """Bytes of one block on one rank, over all layers."""
-        return self.block_size * self.kv_bytes_per_token
-
-    @property
-    def pool_bytes(self) -> int:
-        """Bytes of the pool on one rank."""
-        return self.num_blocks * self.block_bytes
 
 
 def size_pool(config: RunConfig) -> PoolSize:
@@ -83,9 +73,11 @@ def size_pool(config: RunConfig) -> PoolSize:
     if tail:
         terms = (*terms, ("unused_tail", -tail, "the pool has whole blocks only"))
     return PoolSize(
+        num_slots=num_blocks * config.block_size,
         num_blocks=num_blocks,
         block_size=config.block_size,
         kv_bytes_per_token=kv_bytes_per_token,
+        pool_bytes=num_blocks * block_bytes,
         max_model_len=config.max_model_len or model.max_model_len,
         terms=terms,
         notes=_notes(config, model),
