@@ -12,8 +12,8 @@ from .formats.registry import FORMATS
 from .workloads import WORKLOADS, Lengths, Workload
 
 if TYPE_CHECKING:
-    from .summary import TraceSummary, describe
     from .files import open_trace, write_trace
+    from .summary import TraceSummary, describe
     from .synth import synthesize
     from .trace import UNKNOWN_MAX_TOKENS, ContentIds, Trace, TraceChunk
 else:

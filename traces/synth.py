@@ -73,9 +73,7 @@ def _draw(stream: np.random.Generator, lengths: Lengths, n: int) -> Int64:
     return np.clip(drawn, 1, 2**40).astype(np.int64)
 
 
-def _arrivals(
-    stream: np.random.Generator, n: int, rate: float | None, burstiness: float
-) -> Int64:
+def _arrivals(stream: np.random.Generator, n: int, rate: float | None, burstiness: float) -> Int64:
     if not (math.isfinite(burstiness) and burstiness > 0):
         raise UserError(f"burstiness is {burstiness}; it must be a finite number above 0")
     if rate is None:

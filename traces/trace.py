@@ -16,7 +16,7 @@ Int64 = npt.NDArray[np.int64]
 UInt64 = npt.NDArray[np.uint64]
 
 UNKNOWN_MAX_TOKENS = -1
-# About 31 years. Everything up to it, and sums of a few such times, fit in int64 with room to spare.
+# About 31 years. Sums of a few such times still fit in int64.
 MAX_SPAN_NS = 10**18
 
 
@@ -61,7 +61,7 @@ class ContentIds:
 
 @dataclass(frozen=True, eq=False)
 class TraceChunk:
-    """Consecutive requests of a trace; all columns are int64 of shape [n], n >= 1, and read-only."""
+    """Consecutive requests of a trace. Columns are int64 of shape [n], n >= 1, and read-only."""
 
     arrival_ns: Int64  # nondecreasing, >= 0
     num_prompt_tokens: Int64  # >= 1
@@ -124,6 +124,8 @@ class Trace:
             assert before.arrival_ns[-1] <= after.arrival_ns[0], (
                 f"a chunk starts at {after.arrival_ns[0]} ns, before {before.arrival_ns[-1]} ns"
             )
+        block_tokens = {chunk.content and chunk.content.block_tokens for chunk in self.chunks}
+        assert len(block_tokens) == 1, f"chunks differ in content block tokens: {block_tokens}"
 
     @property
     def num_requests(self) -> int:

@@ -1,5 +1,5 @@
-"""Readers of public trace formats, one file each."""
+"""Readers and writers of trace formats, one file each."""
 
-from .registry import FORMATS, Format
+from .registry import FORMATS
 
-__all__ = ["FORMATS", "Format"]
+__all__ = ["FORMATS"]
