@@ -8,16 +8,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from .errors import UserError
-from .formats.registry import FORMATS
+from .formats.registry import FORMATS, WRITABLE_FORMATS
 from .workloads import WORKLOADS, Lengths, Workload
 
 if TYPE_CHECKING:
     from .files import open_trace, write_trace
-    from .summary import TraceSummary, describe
+    from .summary import LengthSummary, TraceSummary, describe
     from .synth import synthesize
     from .trace import UNKNOWN_MAX_TOKENS, ContentIds, Trace, TraceChunk
 else:
     _HOMES = {
+        "LengthSummary": "summary",
         "TraceSummary": "summary",
         "describe": "summary",
         "open_trace": "files",
@@ -37,10 +38,12 @@ else:
 
 __all__ = [
     "FORMATS",
+    "WRITABLE_FORMATS",
     "WORKLOADS",
     "UserError",
     "Trace",
     "TraceChunk",
+    "LengthSummary",
     "TraceSummary",
     "ContentIds",
     "UNKNOWN_MAX_TOKENS",

@@ -6,7 +6,13 @@ from typing import cast
 
 from .errors import UserError
 from .formats.checks import shown
-from .formats.registry import FORMATS, ReadableFormat, WritableFormat, load_format
+from .formats.registry import (
+    FORMATS,
+    WRITABLE_FORMATS,
+    ReadableFormat,
+    WritableFormat,
+    load_format,
+)
 from .formats.table import BOM, header_columns, shown_names
 from .trace import UNKNOWN_MAX_TOKENS, Trace
 
@@ -100,10 +106,9 @@ def _shapes() -> str:
 
 
 def _writable(format: str) -> WritableFormat:
-    writable = [name for name in FORMATS if hasattr(load_format(name), "write")]
-    if format not in writable:
+    if format not in WRITABLE_FORMATS:
         raise UserError(
-            f"format is {shown(format)}; formats that can be written: {', '.join(writable)}"
+            f"format is {shown(format)}; formats that can be written: {', '.join(WRITABLE_FORMATS)}"
         )
     return cast(WritableFormat, load_format(format))
 

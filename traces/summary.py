@@ -31,7 +31,6 @@ class TraceSummary:
     name: str
     format: str
     num_requests: int
-    num_clipped: int
     skipped: Mapping[str, int]
     saturated: bool
     span_s: float
@@ -54,7 +53,6 @@ def describe(trace: Trace) -> TraceSummary:
         name=trace.name,
         format=trace.format,
         num_requests=trace.num_requests,
-        num_clipped=trace.num_clipped,
         skipped=dict(trace.skipped),
         saturated=trace.saturated,
         span_s=span_s,

@@ -1,5 +1,5 @@
 """Readers and writers of trace formats, one file each."""
 
-from .registry import FORMATS
+from .registry import FORMATS, WRITABLE_FORMATS
 
-__all__ = ["FORMATS"]
+__all__ = ["FORMATS", "WRITABLE_FORMATS"]

@@ -58,4 +58,5 @@ def rebase(times_ns: Int64, field: str, text_of: Callable[[int], str], place: Pl
             f"{place(row)}: {field} is {shown(text_of(row))}, earlier than"
             f" {shown(text_of(row - 1))} at {place(row - 1)}; sort the file by {field}"
         )
-    return np.subtract(times_ns, times_ns[0], dtype=np.int64)
+    rebased: Int64 = times_ns - times_ns[0]
+    return rebased

@@ -20,6 +20,8 @@ FORMATS: Mapping[str, str] = MappingProxyType(
     }
 )
 
+WRITABLE_FORMATS = ("kvtwin-csv", "kvtwin-parquet", "vidur")
+
 
 class ReadableFormat(Protocol):
     """What the module of a format defines at its top level."""
