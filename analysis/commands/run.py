@@ -1,0 +1,60 @@
+"""`kvtwin run`: one policy, one run directory."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..options import ForceOption, Inputs, JsonOption, OutOption, takes_inputs
+
+
+@takes_inputs
+def run(
+    inputs: Inputs,
+    policy: Annotated[
+        str | None,
+        typer.Option(help="Policy, see kvtwin policies (default paged).", metavar="NAME"),
+    ] = None,
+    out: OutOption = Path("out/run"),
+    snapshots: Annotated[
+        bool, typer.Option("--snapshots", help="Record who holds which slots over time.")
+    ] = False,
+    decisions: Annotated[
+        bool, typer.Option("--decisions", help="Record every grant, extension, move and free.")
+    ] = False,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run one policy on a trace and write a run directory."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    from kvtwin.sim import simulate
+
+    from ..layout import REQUESTS
+    from ..output_dir import check_output_dir, replacing
+    from ..printing import print_json
+    from ..run_block import run_lines
+    from ..setting import load_config, load_trace
+    from ..verdict import run_verdict
+
+    config = load_config(inputs, policy=policy)
+    check_output_dir(out, force=force)
+    trace = load_trace(inputs, config.seed)
+    with replacing(out, force=force) as staging:
+        summary = simulate(
+            trace,
+            config,
+            staging,
+            snapshots=snapshots,
+            decisions=decisions,
+            paranoid=inputs.paranoid,
+        )
+        finished = pq.read_table(staging / REQUESTS, filters=[("status", "=", "finished")])
+    if as_json:
+        print_json({"config": config.to_dict(), "summary": summary})
+        return
+    num_generated_tokens = pc.sum(finished["num_output_tokens"]).as_py() or 0
+    print("\n".join(run_lines(summary, num_generated_tokens)))
+    print(f"Run directory: {out}")
+    print(run_verdict(summary))

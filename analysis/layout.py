@@ -1,0 +1,37 @@
+"""Names of the files in a run directory and in the output of a comparison."""
+
+RUN_JSON = "run.json"
+META_JSON = "meta.json"
+REQUESTS = "requests.parquet"
+TIMELINE = "timeline.parquet"
+SNAPSHOTS = "snapshots.parquet"
+DECISIONS = "decisions.parquet"
+COMPARISON_JSON = "comparison.json"
+REPORT_HTML = "report.html"
+PARTS_SVG = "parts.svg"
+PARTS_OVER_TIME_SVG = "parts-over-time.svg"
+MEMORY_MAP_PNG = "memory-map.png"
+CACHE_OR_NOT_SVG = "cache-or-not.svg"
+# The two one-request runs behind the figure "with and without a KV cache".
+CACHE_OR_NOT_DIR = "cache-or-not"
+CACHE_OR_NOT_POLICIES = ("no-cache", "paged")
+
+# A directory is recognised as kvtwin's own by one of these.
+MARKERS = frozenset({RUN_JSON, COMPARISON_JSON})
+OWN_FILES = MARKERS | {
+    META_JSON,
+    REQUESTS,
+    TIMELINE,
+    SNAPSHOTS,
+    DECISIONS,
+    REPORT_HTML,
+    PARTS_SVG,
+    PARTS_OVER_TIME_SVG,
+    MEMORY_MAP_PNG,
+    CACHE_OR_NOT_SVG,
+}
+
+
+def run_dir_name(policy: str) -> str:
+    """Name of a policy's run directory; `package.module:Class` and paths become one plain name."""
+    return "".join(char if char.isalnum() or char in "-_." else "_" for char in policy)

@@ -1,0 +1,145 @@
+"""The flags that say what to simulate, shared by the verbs that do so."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+
+def _flag(help_text: str, metavar: str, panel: str) -> Any:
+    return typer.Option(help=help_text, metavar=metavar, rich_help_panel=panel, show_default=False)
+
+
+def _workload(help_text: str, metavar: str) -> Any:
+    return _flag(help_text, metavar, "Requests")
+
+
+def _machine(help_text: str, metavar: str) -> Any:
+    return _flag(help_text, metavar, "Model, GPU and engine (named after vLLM's flags)")
+
+
+def _manager(help_text: str, metavar: str) -> Any:
+    return _flag(help_text, metavar, "Memory manager and cost")
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What to simulate, as it was asked for; None where nothing was said.
+
+    Fields that `kvtwin.sim.RunConfig` has too carry its names, and its defaults where None.
+    """
+
+    trace: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Request trace; without one, requests are generated.", metavar="[TRACE]"
+        ),
+    ] = None
+    format: Annotated[
+        str | None, _workload("Format of TRACE (default: found from its content).", "NAME")
+    ] = None
+    workload: Annotated[
+        str | None, _workload("Workload to generate (default sharegpt-like).", "NAME")
+    ] = None
+    num_requests: Annotated[
+        int | None, _workload("Requests: generated (default 2000), or the first of TRACE.", "N")
+    ] = None
+    rate: Annotated[
+        float | None, _workload("Generated requests per second (default: all at once).", "R")
+    ] = None
+    burstiness: Annotated[
+        float | None, _workload("Gamma shape of generated arrivals (default 1.0, Poisson).", "B")
+    ] = None
+    rate_scale: Annotated[float | None, _workload("Arrivals F times as fast.", "F")] = None
+    max_tokens: Annotated[int | None, _workload("Cap on the output of every request.", "N")] = None
+    seed: Annotated[int | None, _workload("Seed of everything random (default 0).", "S")] = None
+    config: Annotated[
+        Path | None, _machine("TOML file with these settings; flags go before it.", "FILE")
+    ] = None
+    model: Annotated[str | None, _machine("Model, e.g. opt-13b.", "NAME")] = None
+    gpu: Annotated[str | None, _machine("GPU, e.g. a100-40gb.", "NAME")] = None
+    tensor_parallel_size: Annotated[int | None, _machine("GPUs (default 1).", "N")] = None
+    num_gpu_blocks_override: Annotated[int | None, _machine("Blocks in the pool.", "N")] = None
+    kv_cache_memory_bytes: Annotated[
+        int | None, _machine("Bytes of the pool, per GPU.", "BYTES")
+    ] = None
+    gpu_memory_utilization: Annotated[
+        float | None, _machine("Share of the GPU's memory to use (default 0.92).", "X")
+    ] = None
+    block_size: Annotated[int | None, _machine("Token slots per block (default 16).", "N")] = None
+    max_model_len: Annotated[
+        int | None, _machine("Longest prompt plus output (default: the model's).", "N")
+    ] = None
+    max_num_seqs: Annotated[int | None, _machine("Most requests in a step (default 256).", "N")] = (
+        None
+    )
+    max_num_batched_tokens: Annotated[
+        int | None, _machine("Most tokens in a step (default 8192).", "N")
+    ] = None
+    kv_cache_dtype: Annotated[
+        str | None, _machine("auto, bfloat16, float16 or fp8 (default auto).", "DTYPE")
+    ] = None
+    admission: Annotated[
+        str | None, _manager("Memory to admit with: full or step (default full).", "RULE")
+    ] = None
+    watermark: Annotated[
+        float | None, _manager("Share of the pool that admissions leave free (default 0.0).", "X")
+    ] = None
+    growth_tokens: Annotated[
+        int | None, _manager("Slots by which a contiguous run grows (default 16).", "N")
+    ] = None
+    fit: Annotated[
+        str | None, _manager("Free run to take: first or best (default first).", "RULE")
+    ] = None
+    compaction: Annotated[
+        bool | None,
+        typer.Option(
+            "--compaction/--no-compaction",
+            help="Move contiguous runs together when none is long enough (default no).",
+            rich_help_panel="Memory manager and cost",
+            show_default=False,
+        ),
+    ] = None
+    cost: Annotated[
+        str | None,
+        _manager("Step durations: roofline, constant:NS or a file (default roofline).", "MODEL"),
+    ] = None
+    paranoid: Annotated[
+        bool, typer.Option(help="Recount every structure from scratch at each step.")
+    ] = False
+
+
+OutOption = Annotated[Path, typer.Option(help="Directory for the results.", metavar="DIR")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace earlier results in --out.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, nothing else.")]
+
+
+def takes_inputs(command: Callable[..., None]) -> Callable[..., None]:
+    """Give `command(inputs, ...)` the flags of `Inputs` in front of its own."""
+    hints = get_type_hints(Inputs, include_extras=True)
+    shared = [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=hints[field.name],
+        )
+        for field in fields(Inputs)
+    ]
+    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+
+    @functools.wraps(command)
+    def with_flags(**flags: Any) -> None:
+        command(
+            Inputs(**{parameter.name: flags.pop(parameter.name) for parameter in shared}), **flags
+        )
+
+    # typer reads the flags from here.
+    parameters = [*shared, *(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own)]
+    with_flags.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    with_flags.__annotations__ = {p.name: p.annotation for p in parameters}
+    return with_flags

@@ -1,0 +1,109 @@
+"""Where results go: all or nothing, and never over anybody else's files."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kvtwin.traces import UserError
+
+from .layout import MARKERS, OWN_FILES
+
+
+def check_output_dir(out: Path, *, force: bool) -> None:
+    """Refuse an output directory that may not be written or replaced, before any work is done.
+
+    Raises:
+        UserError: `out` is a file; it holds files and `force` is not given; it does not look like
+            kvtwin's own output; or it holds a file that kvtwin did not write.
+    """
+    if not os.path.lexists(out):
+        return
+    if not out.is_dir():
+        raise UserError(f"--out {out} is not a directory; choose another --out")
+    entries = sorted(path.name for path in out.iterdir())
+    if not entries:
+        return
+    if not force:
+        raise UserError(f"--out {out} is not empty; use --force to replace it or another --out")
+    if not MARKERS.intersection(entries):
+        raise UserError(
+            f"--out {out} holds no {' or '.join(sorted(MARKERS))}, so --force will not replace it; "
+            "choose another --out"
+        )
+    for path in sorted(out.rglob("*")):
+        if path.is_symlink() or (not path.is_dir() and path.name not in OWN_FILES):
+            raise UserError(
+                f"--out {out} holds {path.relative_to(out)}, which kvtwin did not write, so "
+                "--force will not replace it; move that file or choose another --out"
+            )
+
+
+@contextmanager
+def replacing(out: Path, *, force: bool) -> Iterator[Path]:
+    """Yield an empty directory beside `out` that takes its place if the block ends without error.
+
+    Raises:
+        UserError: `out` is refused by `check_output_dir`, or its parent cannot be written.
+    """
+    check_output_dir(out, force=force)
+    # Through a link the target is replaced, not the link.
+    out = out.resolve()
+    made = _make_parents(out)
+    # The process number keeps two runs with the same --out apart.
+    staging = out.with_name(f".{out.name}.{os.getpid()}.partial")
+    finished = False
+    try:
+        try:
+            staging.mkdir()
+        except OSError as error:
+            raise _not_writable(out, error) from error
+        yield staging
+        # Files may have come in the meantime.
+        check_output_dir(out, force=force)
+        _swap(staging, out)
+        finished = True
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+        if not finished:
+            _remove(made)
+
+
+def _swap(staging: Path, out: Path) -> None:
+    old = staging.with_suffix(".replaced")
+    try:
+        if out.is_dir():
+            out.rename(old)
+        try:
+            staging.rename(out)
+        except OSError:
+            if old.is_dir():
+                old.rename(out)
+            raise
+    except OSError as error:
+        raise _not_writable(out, error) from error
+    if old.is_dir():
+        shutil.rmtree(old)
+
+
+def _make_parents(out: Path) -> list[Path]:
+    """Make the missing parents of `out`; return those made, innermost first."""
+    missing = [parent for parent in out.parents if not parent.exists()]
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        _remove(missing)
+        raise _not_writable(out, error) from error
+    return missing
+
+
+def _remove(directories: list[Path]) -> None:
+    for directory in directories:
+        if directory.is_dir() and not any(directory.iterdir()):
+            directory.rmdir()
+
+
+def _not_writable(out: Path, error: OSError) -> UserError:
+    reason = error.strerror or error
+    return UserError(f"--out {out} cannot be written: {reason}; choose another --out")

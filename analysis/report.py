@@ -1,0 +1,109 @@
+"""The report of a comparison: figures beside one HTML page that holds them all."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from .definitions import LATENCIES, LOADED_WINDOW, STATISTICS, latency_cell
+from .figures import pages
+from .frames import RunFrames, read_run
+from .layout import (
+    CACHE_OR_NOT_DIR,
+    CACHE_OR_NOT_POLICIES,
+    CACHE_OR_NOT_SVG,
+    COMPARISON_JSON,
+    MEMORY_MAP_PNG,
+    PARTS_OVER_TIME_SVG,
+    PARTS_SVG,
+    REPORT_HTML,
+    run_dir_name,
+)
+from .metrics import notices
+from .parts import PARTS
+from .printing import to_json
+
+MIME_TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
+
+
+def write_report(comparison: Mapping[str, Any], out: Path) -> None:
+    """Write comparison.json, figures and report.html beside the run directories in `out`."""
+    (out / COMPARISON_JSON).write_text(to_json(comparison) + "\n")
+    runs = [read_run(out / run_dir_name(s["policy"])) for s in comparison["policies"]]
+    figures = draw_figures(comparison, runs, out / CACHE_OR_NOT_DIR)
+    for name, content in figures.items():
+        (out / name).write_bytes(content)
+    (out / REPORT_HTML).write_text(render_page(comparison, figures))
+
+
+def draw_figures(
+    comparison: Mapping[str, Any], runs: Sequence[RunFrames], cache_or_not_dir: Path
+) -> dict[str, bytes]:
+    """Content of each figure file by name; cache-or-not only where its two runs exist."""
+    kept = [run for run in runs if run.summary["shares"]["live"] > 0]
+    figures = {PARTS_SVG: pages.parts(comparison["policies"])}
+    if kept:
+        figures[PARTS_OVER_TIME_SVG] = pages.parts_over_time_grid(kept)
+        figures[MEMORY_MAP_PNG] = pages.memory_map_grid(kept)
+    if cache_or_not_dir.is_dir():
+        no_cache, paged = (read_run(cache_or_not_dir / name) for name in CACHE_OR_NOT_POLICIES)
+        figures[CACHE_OR_NOT_SVG] = pages.cache_or_not(no_cache, paged)
+    return figures
+
+
+def render_page(comparison: Mapping[str, Any], figures: Mapping[str, bytes]) -> str:
+    """The page as one self-contained HTML document."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    return environment.get_template("report.html.j2").render(
+        comparison=comparison,
+        facts=configuration_facts(comparison),
+        notices=notices(comparison),
+        images={name: _data_uri(name, content) for name, content in figures.items()},
+        parts=PARTS,
+        latencies=LATENCIES,
+        statistics=STATISTICS,
+        loaded_window=LOADED_WINDOW,
+        latency_cell=latency_cell,
+    )
+
+
+def configuration_facts(comparison: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(label, value) pairs that say what was run; settings at their usual value included."""
+    config, pool, trace = comparison["config"], comparison["pool"], comparison["trace"]
+    gpus = config["tensor_parallel_size"]
+    per_gpu = " per GPU" if gpus > 1 else ""
+    arrivals = "all at once (saturated)" if trace["saturated"] else "timed"
+    cost = config["cost"]
+    rest = ("admission", "watermark", "growth_tokens", "fit", "compaction", "max_tokens", "seed")
+    limits = ("max_num_seqs", "max_num_batched_tokens", "kv_cache_dtype")
+    return [
+        ("Model", config["model"]),
+        ("GPU", config["gpu"] if gpus == 1 else f"{gpus} x {config['gpu']}"),
+        (
+            "KV pool",
+            f"{pool['num_slots']:,} token slots = {pool['num_blocks']:,} blocks of "
+            f"{pool['block_size']} = {pool['pool_bytes'] / 2**30:.2f} GiB{per_gpu}",
+        ),
+        ("KV per token", f"{pool['kv_bytes_per_token']:,} B{per_gpu}"),
+        ("Longest request", f"{pool['max_model_len']:,} tokens"),
+        ("Trace", f"{trace['name']} ({trace['format']}), {trace['num_requests']:,} requests"),
+        ("Arrivals", arrivals),
+        ("Step times", cost if isinstance(cost, str) else cost["file"]),
+        ("Limits", ", ".join(f"{name} {config[name]}" for name in limits)),
+        (
+            "Manager",
+            ", ".join(f"{name} {config[name]}" for name in rest if config[name] is not None),
+        ),
+    ]
+
+
+def _data_uri(name: str, content: bytes) -> str:
+    return f"data:{MIME_TYPES[Path(name).suffix]};base64,{base64.b64encode(content).decode()}"

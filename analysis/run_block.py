@@ -1,0 +1,42 @@
+"""The result of one run as a block of lines, named like those of vLLM's serving benchmark."""
+
+from typing import Any
+
+from .definitions import LATENCIES, STATISTICS, UNCALIBRATED, latency_cell
+
+WIDTH = 60
+LABEL_WIDTH = 42
+
+
+def run_lines(summary: dict[str, Any], num_generated_tokens: int) -> list[str]:
+    """Lines without the verdict. `num_generated_tokens`: output tokens of finished requests."""
+    duration_s = (summary["end_ns"] - summary["start_ns"]) / 1e9
+    lines = [
+        f" kvtwin run: {summary['policy']} ".center(WIDTH, "="),
+        _line("Successful requests", f"{summary['num_finished']:,}"),
+        _line("Rejected requests", f"{summary['num_rejected']:,}"),
+        _line("Clipped requests", f"{summary['num_clipped']:,}"),
+        _line("Simulated duration (s)", f"{duration_s:,.2f}"),
+        _line("Total generated tokens", f"{num_generated_tokens:,}"),
+        _line("Output token throughput (tok/s)", f"{summary['output_tokens_per_s']:,.2f}"),
+        _line("Mean running requests", f"{summary['mean_running']:.2f}"),
+        _line("Preemptions", f"{summary['preemptions']:,}"),
+        _line("Queue still growing at the end", "yes" if summary["overloaded"] else "no"),
+        "Share of the KV pool, mean over the loaded window".center(WIDTH, "-"),
+        *(
+            _line(f"{name.capitalize()} (%)", f"{100 * share:.2f}")
+            for name, share in summary["shares"].items()
+        ),
+        ("Latency" if summary["calibrated"] else f"Latency, {UNCALIBRATED}").center(WIDTH, "-"),
+    ]
+    for key, name, _ in LATENCIES:
+        lines += [
+            _line(f"{statistic.capitalize()} {name} (ms)", latency_cell(summary[key][statistic]))
+            for statistic in STATISTICS
+        ]
+    lines += [f"{name}: {meaning}" for _, name, meaning in LATENCIES]
+    return [*lines, "=" * WIDTH]
+
+
+def _line(label: str, value: str) -> str:
+    return f"{label + ':':<{LABEL_WIDTH}}{value:>{WIDTH - LABEL_WIDTH}}"

@@ -1,0 +1,84 @@
+"""From flags to a trace and a configuration."""
+
+import dataclasses
+from typing import Any
+
+from kvtwin.sim import RunConfig
+from kvtwin.traces import Trace, UserError, open_trace, synthesize
+
+from .options import Inputs
+
+# What `kvtwin compare` shows without being told anything: the setting of Kwon et al., "Efficient
+# Memory Management for Large Language Model Serving with PagedAttention" (SOSP 2023), section 6:
+# OPT-13B on an A100 of 40 GB with 12 GiB for the KV cache (table 1), 983 blocks of 16 slots.
+REFERENCE = {
+    "model": "opt-13b",
+    "gpu": "a100-40gb",
+    "kv_cache_memory_bytes": 12 * 2**30,
+    "max_model_len": 2048,
+    "watermark": 0.01,
+}
+REFERENCE_WORKLOAD = "sharegpt-like"
+REFERENCE_NUM_REQUESTS = 2000
+
+
+def load_config(inputs: Inputs, policy: str | None) -> RunConfig:
+    """The configuration that `inputs` ask for; the reference setting where they name no machine.
+
+    `policy` None leaves it to the configuration file or the default.
+
+    Raises:
+        UserError: a value is out of range, or a trace comes without model and GPU.
+    """
+    names = {field.name for field in dataclasses.fields(RunConfig)}
+    flags: dict[str, Any] = {
+        name: value for name, value in vars(inputs).items() if name in names and value is not None
+    }
+    unnamed = inputs.config is None and inputs.model is None and inputs.gpu is None
+    if unnamed and inputs.trace is not None:
+        raise UserError(
+            f"trace {inputs.trace} needs --model and --gpu, because the pool is sized from them; "
+            "give both, e.g. --model opt-13b --gpu a100-40gb"
+        )
+    if unnamed:
+        # A pool given in any other way goes before the reference one.
+        pinned = REFERENCE.copy()
+        if inputs.gpu_memory_utilization is not None:
+            del pinned["kv_cache_memory_bytes"]
+        flags = pinned | flags
+    return RunConfig.from_toml(inputs.config, policy=policy, **flags)
+
+
+def load_trace(inputs: Inputs, seed: int) -> Trace:
+    """The requests that `inputs` ask for, read or generated with `seed`.
+
+    Raises:
+        UserError: flags that exclude each other, a bad value, or a bad trace.
+    """
+    if inputs.trace is None:
+        trace = _generated(inputs, seed)
+    else:
+        for name in ("workload", "rate", "burstiness"):
+            if getattr(inputs, name) is not None:
+                raise UserError(
+                    f"--{name} is for generated requests, but trace {inputs.trace} is given; "
+                    "leave one out"
+                )
+        trace = open_trace(inputs.trace, inputs.format)
+        if inputs.num_requests is not None:
+            trace = trace.head(inputs.num_requests)
+    return trace if inputs.rate_scale is None else trace.scale_rate(inputs.rate_scale)
+
+
+def _generated(inputs: Inputs, seed: int) -> Trace:
+    if inputs.format is not None:
+        raise UserError(f"--format {inputs.format} is given without a trace to read; leave it out")
+    if inputs.burstiness is not None and inputs.rate is None:
+        raise UserError(f"--burstiness {inputs.burstiness} needs --rate; give one or leave it out")
+    return synthesize(
+        inputs.workload or REFERENCE_WORKLOAD,
+        REFERENCE_NUM_REQUESTS if inputs.num_requests is None else inputs.num_requests,
+        seed,
+        rate=inputs.rate,
+        burstiness=1.0 if inputs.burstiness is None else inputs.burstiness,
+    )

@@ -1,0 +1,45 @@
+"""Many runs, two at a time."""
+
+import multiprocessing
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kvtwin.sim import RunConfig, simulate
+from kvtwin.traces import Trace
+
+NUM_PROCESSES = 2
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: `trace` under `config` into `out_dir`."""
+
+    trace: Trace
+    config: RunConfig
+    out_dir: Path
+    paranoid: bool
+
+
+def simulate_all(jobs: Sequence[Job]) -> list[dict[str, Any]]:
+    """Run all jobs with snapshots; return their summaries in the order of `jobs`.
+
+    Raises:
+        UserError: of the first job that fails, in the order of `jobs`.
+    """
+    # spawn everywhere: a forked child would inherit the threads of pyarrow in an unknown state.
+    with ProcessPoolExecutor(
+        min(NUM_PROCESSES, len(jobs)), mp_context=multiprocessing.get_context("spawn")
+    ) as processes:
+        futures = [processes.submit(_simulate, job) for job in jobs]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            processes.shutdown(cancel_futures=True)
+            raise
+
+
+def _simulate(job: Job) -> dict[str, Any]:
+    return simulate(job.trace, job.config, job.out_dir, snapshots=True, paranoid=job.paranoid)

@@ -1,0 +1,99 @@
+"""The answer in one sentence."""
+
+from collections.abc import Sequence
+from typing import Any
+
+Summary = dict[str, Any]
+
+
+def comparison_verdict(summaries: Sequence[Summary]) -> str:
+    """Which policy keeps most of the pool live, by how much, and what that means for batching.
+
+    Policies that keep no KV (no-cache) or finished no request do not compete.
+    """
+    ran = [s for s in summaries if s["num_finished"] > 0 and _live(s) > 0]
+    if not ran:
+        return "No policy kept a KV cache and finished a request, so there is nothing to compare."
+    ranked = sorted(ran, key=_live, reverse=True)
+    best, others = ranked[0], ranked[1:]
+    equals = [s for s in others if _percent(_live(s)) == _percent(_live(best))]
+    behind = others[len(equals) :]
+    if not behind:
+        return _alone(best) if not equals else _all_equal([best, *equals])
+    names = _join([s["policy"] for s in (best, *equals)])
+    verb = "keep" if equals else "keeps"
+    next_best, worst = behind[0], behind[-1]
+    lead = f"{_lead(best, next_best)} {next_best['policy']} ({_percent(_live(next_best))})"
+    running = f"{_running(next_best)}"
+    if worst is not next_best:
+        lead += f" and {_lead(best, worst)} {worst['policy']} ({_percent(_live(worst))})"
+        running += f" and {_running(worst)}"
+    each = " each" if equals else ""
+    return (
+        f"{names} {verb} {_percent(_live(best))}{each} of the KV pool live, {lead}; "
+        f"{_running(best)} requests run together on average, against {running}{_left_out(best)}."
+    )
+
+
+def run_verdict(summary: Summary) -> str:
+    """The same for a single run."""
+    if summary["num_finished"] == 0:
+        return (
+            f"{summary['policy']} finished none of {summary['num_requests']:,} requests: "
+            f"{summary['num_rejected']:,} were rejected."
+        )
+    if _live(summary) == 0:
+        return (
+            f"{summary['policy']} keeps no KV cache; {_running(summary)} requests run together "
+            f"on average, and {summary['recomputed_tokens']:,} tokens were computed again."
+        )
+    return _alone(summary)
+
+
+def _alone(summary: Summary) -> str:
+    shares = summary["shares"]
+    lost, share = max(((n, s) for n, s in shares.items() if n != "live"), key=lambda item: item[1])
+    return (
+        f"{summary['policy']} keeps {_percent(_live(summary))} of the KV pool live and runs "
+        f"{_running(summary)} requests together on average; most of the rest is "
+        f"{lost} ({_percent(share)}){_left_out(summary)}."
+    )
+
+
+def _all_equal(summaries: Sequence[Summary]) -> str:
+    return (
+        f"{_join([s['policy'] for s in summaries])} keep {_percent(_live(summaries[0]))} of the KV "
+        f"pool live each; {_join([_running(s) for s in summaries])} requests run together "
+        f"on average{_left_out(summaries[0])}."
+    )
+
+
+def _left_out(summary: Summary) -> str:
+    # A policy that turned requests away must not look good in silence.
+    if not summary["num_rejected"]:
+        return ""
+    rejected, total = summary["num_rejected"], summary["num_requests"]
+    return f" ({summary['policy']} rejected {rejected:,} of {total:,} requests)"
+
+
+def _lead(best: Summary, other: Summary) -> str:
+    # A factor close to one says nothing, and one over nothing does not exist; then use points.
+    if _live(other) > 0 and _live(best) / _live(other) >= 1.1:
+        return f"{_live(best) / _live(other):.1f} times"
+    return f"{100 * (_live(best) - _live(other)):.1f} points more than"
+
+
+def _live(summary: Summary) -> float:
+    return float(summary["shares"]["live"])
+
+
+def _running(summary: Summary) -> str:
+    return f"{summary['mean_running']:.1f}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _join(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -1,0 +1,171 @@
+"""Tiny run directories and comparisons in the documented format, made without the simulator."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+POOL_SLOTS = 64
+PARTS = ("live", "reserved", "internal", "rounding", "cached", "external", "free")
+SHARES = {
+    "orca-max": (0.2, 0.125, 0.575, 0.0, 0.0, 0.1, 0.0),
+    "contiguous": (0.6, 0.1, 0.05, 0.0, 0.0, 0.05, 0.2),
+    "paged": (0.95, 0.01, 0.02, 0.0, 0.0, 0.01, 0.01),
+}
+MEAN_RUNNING = {"orca-max": 7.0, "contiguous": 20.25, "paged": 34.21}
+
+
+def summary(policy: str, **changed: Any) -> dict[str, Any]:
+    """A summary with every documented key."""
+    latency = {"mean": 120.5, "p50": 100.25, "p99": 950.0}
+    shares = dict(zip(PARTS, SHARES[policy], strict=True))
+    return {
+        "policy": policy,
+        "num_requests": 3,
+        "num_finished": 3,
+        "num_rejected": 0,
+        "num_clipped": 0,
+        "preemptions": 0,
+        "num_preempted_requests": 0,
+        "pool_slots": POOL_SLOTS,
+        "kv_bytes_per_token": 1024,
+        "start_ns": 0,
+        "loaded_end_ns": 2_000_000_000,
+        "end_ns": 4_000_000_000,
+        "num_steps": 40,
+        "num_prefill_tokens": 24,
+        "num_decode_tokens": 30,
+        "recomputed_tokens": 0,
+        "moved_slots": 0,
+        "mean_running": MEAN_RUNNING[policy],
+        "largest_free_run_share": 0.5,
+        "shares": shares,
+        "shares_whole_run": shares,
+        "output_tokens_per_s": 1234.5,
+        "ttft_ms": latency,
+        "tpot_ms": latency,
+        "itl_ms": latency,
+        "e2el_ms": latency,
+        "queue_ms": {"mean": None, "p50": None, "p99": None},
+        "overloaded": False,
+        "waiting_at_half": 0,
+        "waiting_at_last_arrival": 0,
+        "calibrated": False,
+        "rejections": [],
+    } | changed
+
+
+def timeline(policy: str) -> pd.DataFrame:
+    """Four rows of a second each, every one with the shares of the summary."""
+    start_ns = np.arange(4, dtype=np.int64) * 1_000_000_000
+    columns = {"start_ns": start_ns, "end_ns": start_ns + 1_000_000_000}
+    for name, share in zip(PARTS, SHARES[policy], strict=True):
+        columns[f"{name}_slots"] = np.full(4, share * POOL_SLOTS)
+    return pd.DataFrame(columns).assign(
+        num_running=3.0,
+        num_waiting=1,
+        num_preemptions=0,
+        num_prefill_tokens=6,
+        num_decode_tokens=8,
+        num_steps=10,
+        largest_free_run_slots=2,
+        free_run_total_slots=4,
+    )
+
+
+def requests() -> pd.DataFrame:
+    """Three requests; row r plans to commit 15, 7 and 3 tokens, row 2 is done after 1.5 s."""
+    return pd.DataFrame(
+        {
+            "row": [0, 1, 2],
+            "arrival_ns": [0, 0, 0],
+            "num_prompt_tokens": [8, 4, 2],
+            "num_output_tokens": [8, 4, 2],
+            "trace_output_tokens": [8, 4, 2],
+            "status": "finished",
+            "admitted_ns": [0, 0, 0],
+            "first_token_ns": [100_000_000] * 3,
+            "finished_ns": [4_000_000_000, 4_000_000_000, 1_500_000_000],
+            "num_preemptions": 0,
+            "need_slots": pd.array([None] * 3, dtype="Int64"),
+            "limit_slots": pd.array([None] * 3, dtype="Int64"),
+        }
+    )
+
+
+def snapshots() -> pd.DataFrame:
+    """At the end of each row: 0 holds [0, 16), 1 holds [32, 40) and [48, 52), 2 holds [56, 64)."""
+    runs = [(0, 16, 0), (32, 8, 1), (48, 4, 1), (56, 8, 2)]
+    return pd.DataFrame(
+        [
+            {"time_ns": second * 1_000_000_000, "first_slot": first, "num_slots": num, "row": row}
+            for second in (1, 2, 3, 4)
+            for first, num, row in runs
+        ]
+    )
+
+
+def write_run(directory: Path, policy: str, **changed: Any) -> dict[str, Any]:
+    """Write a run directory with snapshots; return its summary."""
+    directory.mkdir(parents=True)
+    made = summary(policy, **changed)
+    run = {"schema_version": 1, "config": {"policy": policy}, "trace": {}, "summary": made}
+    (directory / "run.json").write_text(json.dumps(run))
+    (directory / "meta.json").write_text("{}")
+    requests().to_parquet(directory / "requests.parquet")
+    timeline(policy).to_parquet(directory / "timeline.parquet")
+    snapshots().to_parquet(directory / "snapshots.parquet")
+    return made
+
+
+def comparison(*summaries: dict[str, Any], saturated: bool = True, **trace: Any) -> dict[str, Any]:
+    """The object of comparison.json around `summaries`."""
+    return {
+        "schema_version": 1,
+        "verdict": "paged keeps most of it.",
+        "config": {
+            "model": "OPT-13B",
+            "gpu": "A100-40GB",
+            "tensor_parallel_size": 1,
+            "num_gpu_blocks_override": None,
+            "kv_cache_memory_bytes": None,
+            "gpu_memory_utilization": 0.92,
+            "block_size": 16,
+            "max_model_len": 32,
+            "max_num_seqs": 256,
+            "max_num_batched_tokens": 8192,
+            "kv_cache_dtype": "auto",
+            "seed": 0,
+            "admission": "full",
+            "watermark": 0.01,
+            "growth_tokens": 16,
+            "fit": "first",
+            "compaction": False,
+            "max_tokens": None,
+            "cost": "roofline",
+        },
+        "pool": {
+            "num_blocks": 4,
+            "block_size": 16,
+            "num_slots": POOL_SLOTS,
+            "kv_bytes_per_token": 1024,
+            "pool_bytes": 65536,
+            "max_model_len": 32,
+            "terms": [],
+            "notes": ["a note about windows"],
+        },
+        "trace": {
+            "name": "sharegpt-like",
+            "format": "synthetic",
+            "num_requests": 3,
+            "saturated": saturated,
+            "num_clipped": 0,
+            "skipped": {},
+        }
+        | trace,
+        "latency_calibrated": False,
+        "latency_note": "UNCALIBRATED: not fitted",
+        "policies": list(summaries),
+    }
