@@ -1,1 +1,30 @@
+"""The memory manager, the scheduler, the engine, and the simulated clock."""
 
+from .catalog import GpuSpec, ModelSpec, find_gpu, find_model
+from .config import RunConfig
+from .cost import CostModel, CostTerm, load_cost
+from .policies.base import Allocator, PolicySettings
+from .pool import PoolSize, size_pool
+from .registry import describe_policies, find_policy, policy_names
+from .sequence import Sequence
+from .simulate import simulate
+
+__all__ = [
+    "Allocator",
+    "CostModel",
+    "CostTerm",
+    "GpuSpec",
+    "ModelSpec",
+    "PolicySettings",
+    "PoolSize",
+    "RunConfig",
+    "Sequence",
+    "describe_policies",
+    "find_gpu",
+    "find_model",
+    "find_policy",
+    "load_cost",
+    "policy_names",
+    "simulate",
+    "size_pool",
+]

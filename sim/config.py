@@ -43,12 +43,13 @@ _CONSTANT_COST = re.compile(r"constant:([1-9][0-9]*)")
 class RunConfig:
     """What one policy is run with.
 
-    `model` and `gpu` take any name that the catalogue knows and hold its own.     `max_model_len`
-    None: the model's. `watermark`: share of the pool that admissions leave free. `growth_tokens`:
-    slots a contiguous sequence grows by. `max_tokens`: cap on every request's output. `cost`:
-    `roofline`, `constant:NS` (every step lasts NS ns) or the path of a coefficients file.
+    `model` and `gpu` take any name that the catalogue knows and hold the catalogue's own.
     `num_gpu_blocks_override` goes before `kv_cache_memory_bytes`, and that before
-    `gpu_memory_utilization`. Raises UserError naming the flag.
+    `gpu_memory_utilization`. `max_model_len` None: the model's. `kv_cache_dtype` auto: 16 bits.
+    `watermark`: share of the pool that admissions leave free. `growth_tokens`: slots by which a
+    contiguous sequence grows. `max_tokens`: cap on every request's output. `cost`: `roofline`,
+    `constant:NS` (every step lasts NS ns) or the path of a coefficients file.
+    Raises UserError naming the flag.
     """
 
     model: str
@@ -187,14 +188,15 @@ def _problem(name: str, value: object) -> str | None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    text = read_user_file(path, "--config")
+    content = read_user_file(path, "--config")
     try:
-        raw = tomllib.loads(text.decode())
+        text = content.decode()
+        raw = tomllib.loads(text)
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UserError(f"{path}: not a TOML file: {error}") from error
     values: dict[str, Any] = {}
     for key, value in raw.items():
-        where, name = f"{path}{_line(text.decode(), key)}", key.replace("-", "_")
+        where, name = f"{path}{_line(text, key)}", key.replace("-", "_")
         if name not in _FIELDS:
             raise UserError(f"{where}: unknown key {key}{did_you_mean(name, _FIELDS)}")
         if name in values:

@@ -65,6 +65,7 @@ class CostModel:
 
     def step_ns(self, totals: tuple[int, ...]) -> int:
         """Nanoseconds of a step with these `TOTALS`, at least 1. Rounded once, halves up."""
+        assert len(totals) == len(TOTALS), (len(totals), len(TOTALS))
         longest: int = max(
             sum(map(mul, term.coefficients, totals), term.constant) for term in self.terms
         )
@@ -131,7 +132,7 @@ def load_cost(config: RunConfig) -> CostModel:
 def _model(raw: Any, path: Path) -> CostModel:
     fields = {"schema_version", "name", "calibrated", "unit", "terms", "notes"}
     _check_keys(raw, fields, fields - {"notes", "unit"}, path, "the file")
-    if raw["schema_version"] != SCHEMA_VERSION:
+    if _whole(raw["schema_version"], path, "schema_version") != SCHEMA_VERSION:
         _fail(
             path,
             "schema_version",
@@ -183,7 +184,7 @@ def _text(value: Any, path: Path, field: str) -> str:
 
 def _whole(value: Any, path: Path, field: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        _fail(path, field, value, f"a whole number of 2**-{SHIFT} ns, at least 0")
+        _fail(path, field, value, "a whole number, at least 0")
     return int(value)
 
 

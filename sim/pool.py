@@ -119,13 +119,13 @@ def _terms(
     if config.kv_cache_memory_bytes is not None:
         return (("kv_cache_memory_bytes", config.kv_cache_memory_bytes, "--kv-cache-memory-bytes"),)
     requested = math.ceil(gpu.memory_bytes * config.gpu_memory_utilization)
-    weights = math.ceil(model.weight_bytes / config.tensor_parallel_size)
-    share = config.gpu_memory_utilization
+    ranks, share = config.tensor_parallel_size, config.gpu_memory_utilization
+    shipped = f"1/{ranks} of {model.weight_bytes / 1e9:.2f} GB; {model.source}. {model.note}"
     return (
         ("gpu_memory", gpu.memory_bytes, gpu.source),
         ("held_back", requested - gpu.memory_bytes, f"--gpu-memory-utilization {share:g}"),
-        ("weights", -weights, f"{model.source}; 1/{config.tensor_parallel_size} on each rank"),
-        ("activations", -activation_peak_bytes(config), "estimated from shapes, uncalibrated"),
+        ("weights", -math.ceil(model.weight_bytes / ranks), shipped.rstrip()),
+        ("activations", -activation_peak_bytes(config), "UNCALIBRATED: estimated from shapes"),
         ("non_torch", -NON_TORCH_BYTES, "assumed: 0.35 GiB"),
     )
 

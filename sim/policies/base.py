@@ -1,0 +1,164 @@
+"""The contract of a KV-cache allocator."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence as Seq
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from ..sequence import Sequence
+
+
+class DecisionLog(Protocol):
+    """Where an allocator reports what it did; `first` is a block id or a slot, as the policy counts."""
+
+    def add(self, action: str, row: int, first: int, num: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class PolicySettings:
+    """The pool, and the options of every family of policies."""
+
+    num_slots: int
+    max_model_len: int
+    block_size: int = 16  # tokens
+    admission: str = "full"  # `full`: a whole sequence must fit when it is admitted; `step`: what this step computes
+    watermark: float = 0.0  # share of the pool's blocks kept free at admissions
+    growth_tokens: int = 16
+    fit: str = "first"  # or `best`
+    compaction: bool = False
+    activation_tokens: int = 0  # tokens whose activations fit into the bytes of the pool
+
+
+class Allocator(ABC):
+    """Hands out the slots of one pool. It sees token counts and ids, never tensors, text, clocks or the queue.
+
+    A refusal returns False (or a short count) and changes nothing. Runs of slots are half-open and written as
+    (first slot, number of slots). A policy declares how the scheduler has to treat it in the class attributes.
+    """
+
+    chunked_prefill: ClassVar[bool] = True
+    """Prompts are cut to the token budget of a step. False: a prompt is computed whole, in the step that admits it."""
+    whole_batch: ClassVar[bool] = False
+    """Nothing joins until every member of the batch has finished, and memory returns with the last one."""
+    keeps_kv: ClassVar[bool] = True
+    """False: every step computes the whole prefix of every sequence again, and nothing of the pool is used."""
+    interchangeable: ClassVar[bool] = False
+    """Any free unit serves any growth, so growth cannot fail while enough units are free, whatever came before."""
+
+    growth_tokens: int | None = None
+    """A decoding sequence asks for this many more tokens whenever its room is used up. None: it never grows."""
+    growth_slots: int = 0
+    """Slots of the pool that one growth takes."""
+    pending_slots: int = 0
+    """Slots of the sources of moves that this step carries out; they return at `end_step`."""
+    moved_slots: int = 0
+    """Slots copied by this step's moves and compaction; reset by `end_step`."""
+    log: DecisionLog | None = None
+
+    def __init__(self, settings: PolicySettings) -> None:
+        self.num_slots = settings.num_slots
+
+    @abstractmethod
+    def largest_need(self, num_prompt_tokens: int, num_output_tokens: int, max_tokens: int) -> int:
+        """Slots that the request needs at its largest moment; it is rejected at arrival if above `largest_grant`."""
+
+    @property
+    def largest_grant(self) -> int:
+        """Slots that a single sequence can hold in an otherwise empty pool."""
+        return self.num_slots
+
+    @abstractmethod
+    def fits(self, seq: Sequence, num_tokens: int, others_running: bool) -> bool:
+        """Whether `admit` would succeed now. Changes nothing.
+
+        `num_tokens` of `seq.known` tokens are computed in this step.
+        """
+
+    @abstractmethod
+    def grant(self, seq: Sequence, num_tokens: int) -> None:
+        """Take the memory that `fits` has found; sets `room`, `asked_slots`, `granted_slots` and `blocks`."""
+
+    def admit(self, seq: Sequence, num_tokens: int, others_running: bool) -> bool:
+        """Take memory for a sequence that holds none. False and no change if it does not fit."""
+        if not self.fits(seq, num_tokens, others_running):
+            return False
+        self.grant(seq, num_tokens)
+        return True
+
+    def extend(self, seq: Sequence, num_tokens: int) -> bool:
+        """Make room for the first `num_tokens` tokens of a sequence in prefill; updates the memory fields."""
+        return num_tokens <= seq.room
+
+    def grow(self, seqs: Seq[Sequence]) -> int:
+        """Give each sequence `growth_tokens` more room, in order, and stop at the first refusal.
+
+        Returns how many were served. `asked_slots` and `granted_slots` of a sequence may go stale until `free`.
+        """
+        raise AssertionError(f"{type(self).__name__} does not grow but was asked to, for {len(seqs)} sequences")
+
+    @abstractmethod
+    def free(self, seq: Sequence) -> None:
+        """Take everything back. Leaves in `asked_slots` and `granted_slots` what the sequence held until now."""
+
+    def end_step(self) -> None:
+        """The step that carried out this plan's copies has been committed."""
+        self.pending_slots = 0
+        self.moved_slots = 0
+
+    @abstractmethod
+    def num_free_slots(self) -> int:
+        """Slots on the free list, counted there."""
+
+    def unusable_slots(self, seq: Sequence, num_tokens: int) -> int:
+        """Free slots that do not serve `seq`, which was just refused: in runs too short, or held back."""
+        return self.num_free_slots()
+
+    @abstractmethod
+    def free_runs(self) -> list[tuple[int, int]]:
+        """Maximal runs of adjacent free slots, by address."""
+
+    @abstractmethod
+    def runs(self, seq: Sequence) -> list[tuple[int, int]]:
+        """Runs of slots that the sequence holds, by position in the sequence, sources of moves included."""
+
+    def largest_free_run(self) -> int:
+        """Slots in the longest run of adjacent free slots."""
+        return max((num for _, num in self.free_runs()), default=0)
+
+    def check(self, holders: Iterable[Sequence]) -> None:
+        """Recount everything from runs and free lists: INV-1 (they add up) and INV-2 (each slot has one owner)."""
+        owner: dict[int, int] = {}
+        for seq in holders:
+            for first, num in self.runs(seq):
+                for slot in range(first, first + num):
+                    assert 0 <= slot < self.num_slots, (
+                        f"INV-2: request {seq.row} holds slot {slot}, outside a pool of {self.num_slots}"
+                    )
+                    assert slot not in owner, (
+                        f"INV-2: slot {slot} is held by request {seq.row} and by request {owner[slot]}"
+                    )
+                    owner[slot] = seq.row
+        num_free = 0
+        for first, num in self.free_runs():
+            num_free += num
+            for slot in range(first, first + num):
+                assert slot not in owner, f"INV-2: slot {slot} is free and held by request {owner[slot]}"
+        assert num_free == self.num_free_slots(), (
+            f"INV-1: free runs hold {num_free} slots, the free list says {self.num_free_slots()}"
+        )
+        assert len(owner) + num_free == self.num_slots, (
+            f"INV-1: {len(owner)} slots held + {num_free} free = {len(owner) + num_free}, the pool has {self.num_slots}"
+        )
+
+
+def merge_runs(pieces: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Join adjacent (first slot, number of slots) pieces, which come sorted by address and do not overlap."""
+    merged: list[tuple[int, int]] = []
+    for first, num in pieces:
+        if merged and sum(merged[-1]) == first:
+            merged[-1] = (merged[-1][0], merged[-1][1] + num)
+        else:
+            merged.append((first, num))
+    return merged

@@ -1,0 +1,103 @@
+"""Paging as in vLLM: fixed blocks behind a block table, taken as tokens come (Kwon et al. 2023, section 4)."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence as Seq
+from itertools import islice
+from typing import ClassVar
+
+import numpy as np
+
+from ..sequence import Sequence
+from .base import Allocator, PolicySettings, merge_runs
+
+
+class Paged(Allocator):
+    """Blocks on demand behind a block table, as in vLLM; the latest request is preempted and recomputed when they run out."""
+
+    interchangeable: ClassVar[bool] = True
+
+    def __init__(self, settings: PolicySettings) -> None:
+        super().__init__(settings)
+        self.growth_tokens = self.growth_slots = self._block_size = settings.block_size
+        self._num_blocks = self.num_slots // self._block_size
+        assert self._num_blocks * self._block_size == self.num_slots, (
+            f"a pool of {self.num_slots} slots is no whole number of {self._block_size}-token blocks"
+        )
+        # A stack: the block freed last is taken first. At the start block 0 is on top.
+        self._free_block_ids = array("q", range(self._num_blocks - 1, -1, -1))
+        self._whole_sequence_must_fit = settings.admission == "full"
+        # vLLM's rule: int(watermark x blocks) stay free at an admission while something runs.
+        self._watermark_blocks = int(settings.watermark * self._num_blocks)
+
+    def largest_need(self, num_prompt_tokens: int, num_output_tokens: int, max_tokens: int) -> int:
+        return -(-(num_prompt_tokens + num_output_tokens - 1) // self._block_size) * self._block_size
+
+    def fits(self, seq: Sequence, num_tokens: int, others_running: bool) -> bool:
+        tokens = seq.known if self._whole_sequence_must_fit else num_tokens
+        needed = -(-tokens // self._block_size)
+        if others_running:
+            needed += self._watermark_blocks
+        return needed <= len(self._free_block_ids)
+
+    def grant(self, seq: Sequence, num_tokens: int) -> None:
+        self._take(seq, -(-num_tokens // self._block_size), "grant")
+
+    def extend(self, seq: Sequence, num_tokens: int) -> bool:
+        needed = -(-num_tokens // self._block_size) - len(seq.blocks)
+        if needed > len(self._free_block_ids):
+            return False
+        self._take(seq, needed, "extend")
+        return True
+
+    def _take(self, seq: Sequence, num_blocks: int, action: str) -> None:
+        if num_blocks:
+            block_ids = self._free_block_ids[: -num_blocks - 1 : -1]
+            del self._free_block_ids[-num_blocks:]
+            seq.blocks.extend(block_ids)
+            if self.log is not None:
+                for block_id in block_ids:
+                    self.log.add(action, seq.row, block_id, 1)
+        seq.room = seq.asked_slots = seq.granted_slots = len(seq.blocks) * self._block_size
+
+    def grow(self, seqs: Seq[Sequence]) -> int:
+        num_served = min(len(seqs), len(self._free_block_ids))
+        if num_served == 0:
+            return 0
+        block_ids = self._free_block_ids[: -num_served - 1 : -1]
+        del self._free_block_ids[-num_served:]
+        for seq, block_id in zip(seqs, block_ids, strict=False):
+            seq.blocks.append(block_id)
+        if self.log is not None:
+            for seq, block_id in zip(islice(seqs, num_served), block_ids, strict=True):
+                self.log.add("extend", seq.row, block_id, 1)
+        return num_served
+
+    def free(self, seq: Sequence) -> None:
+        seq.asked_slots = seq.granted_slots = len(seq.blocks) * self._block_size
+        self._free_block_ids.extend(seq.blocks)
+        if self.log is not None:
+            for block_id in seq.blocks:
+                self.log.add("free", seq.row, block_id, 1)
+        seq.blocks = []
+
+    def num_free_slots(self) -> int:
+        return len(self._free_block_ids) * self._block_size
+
+    def unusable_slots(self, seq: Sequence, num_tokens: int) -> int:
+        # Any free block serves anyone, except those that the watermark keeps back.
+        return min(len(self._free_block_ids), self._watermark_blocks) * self._block_size
+
+    def free_runs(self) -> list[tuple[int, int]]:
+        size = self._block_size
+        return merge_runs((block * size, size) for block in sorted(self._free_block_ids))
+
+    def largest_free_run(self) -> int:
+        used = np.ones(self._num_blocks + 2, dtype=bool)
+        used[1:-1][np.array(self._free_block_ids)] = False
+        used_blocks = np.flatnonzero(used)
+        return int((used_blocks[1:] - used_blocks[:-1]).max() - 1) * self._block_size
+
+    def runs(self, seq: Sequence) -> list[tuple[int, int]]:
+        return [(block * self._block_size, self._block_size) for block in seq.blocks]

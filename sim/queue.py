@@ -1,0 +1,64 @@
+"""The waiting queue: first come first served, preempted sequences foremost."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+
+from .requests import RequestTable
+from .sequence import Sequence
+
+
+class WaitingQueue:
+    """Fresh requests are two positions in the list of accepted rows; only the head is ever made a Sequence."""
+
+    def __init__(self, requests: RequestTable) -> None:
+        self._requests = requests
+        self._rows = requests.accepted
+        self._arrivals = [requests.arrival_ns[row] for row in self._rows]
+        self._num_arrived = 0
+        self._num_admitted = 0
+        self._preempted: deque[Sequence] = deque()
+        self._head: Sequence | None = None  # of the fresh ones, once somebody has looked at it
+
+    def advance(self, now_ns: int) -> None:
+        """Let in everybody who has arrived by `now_ns`."""
+        self._num_arrived = bisect_right(self._arrivals, now_ns, self._num_arrived)
+
+    def __len__(self) -> int:
+        return self._num_arrived - self._num_admitted + len(self._preempted)
+
+    @property
+    def next_arrival_ns(self) -> int | None:
+        """When the next accepted request arrives, None after the last."""
+        return self._arrivals[self._num_arrived] if self._num_arrived < len(self._arrivals) else None
+
+    @property
+    def all_admitted(self) -> bool:
+        """Whether every accepted request of the trace has been admitted at least once."""
+        return self._num_admitted == len(self._rows)
+
+    def head(self) -> Sequence:
+        """The next sequence in line; the queue is not empty."""
+        if self._preempted:
+            return self._preempted[0]
+        if self._head is None:
+            assert self._num_admitted < self._num_arrived, "the head of an empty queue was asked for"
+            row, table = self._rows[self._num_admitted], self._requests
+            self._head = Sequence(
+                row, table.num_prompt_tokens[row], table.num_output_tokens[row], table.max_tokens[row]
+            )
+        return self._head
+
+    def pop(self, now_ns: int) -> None:
+        """The head has been admitted."""
+        if self._preempted:
+            self._preempted.popleft()
+            return
+        self._requests.admitted_ns[self._rows[self._num_admitted]] = now_ns
+        self._num_admitted += 1
+        self._head = None
+
+    def push_preempted(self, seq: Sequence) -> None:
+        """Put a preempted sequence back before everybody else; several of one step are pushed latest first."""
+        self._preempted.appendleft(seq)

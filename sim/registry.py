@@ -1,0 +1,61 @@
+"""Names of policies. A policy is one file in `policies/` and one line here; outside ones are `package.module:Class`."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from kvtwin.traces import UserError
+
+from .names import did_you_mean
+from .policies.base import Allocator
+
+POLICIES: Mapping[str, str] = MappingProxyType(
+    {
+        "static": "kvtwin.sim.policies.static:StaticBatch",
+        "static-iteration": "kvtwin.sim.policies.static:StaticIteration",
+        "orca-max": "kvtwin.sim.policies.orca:OrcaMax",
+        "orca-pow2": "kvtwin.sim.policies.orca:OrcaPow2",
+        "orca-oracle": "kvtwin.sim.policies.orca:OrcaOracle",
+        "contiguous": "kvtwin.sim.policies.contiguous:Contiguous",
+        "paged": "kvtwin.sim.policies.paged:Paged",
+        "no-cache": "kvtwin.sim.policies.no_cache:NoCache",
+    }
+)
+
+
+def policy_names() -> list[str]:
+    """Names of the built-in policies, from the simplest to the most refined."""
+    return list(POLICIES)
+
+
+def find_policy(name: str) -> type[Allocator]:
+    """The allocator class of a built-in name or of `package.module:Class`. Raises UserError for an unknown one."""
+    target = POLICIES.get(name, name)
+    module_name, colon, class_name = target.partition(":")
+    if not colon:
+        raise UserError(
+            f"policy {name!r} is unknown{did_you_mean(name, POLICIES)}; it must be one of {', '.join(POLICIES)}, "
+            "or package.module:Class"
+        )
+    try:
+        policy = getattr(importlib.import_module(module_name), class_name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UserError(f"policy {name!r} cannot be loaded: {error}; check that it is importable") from None
+    if not (inspect.isclass(policy) and issubclass(policy, Allocator)):
+        raise UserError(f"policy {name!r} is not a subclass of kvtwin.sim.Allocator; give the class itself")
+    if missing := sorted(policy.__abstractmethods__):
+        raise UserError(f"policy {name!r} does not define {', '.join(missing)}; see docs/design.md")
+    return policy
+
+
+def describe_policies() -> list[tuple[str, str, str]]:
+    """(name, first line of the class's docstring, scheduling rule) of each built-in policy."""
+    rows = []
+    for name in POLICIES:
+        policy = find_policy(name)
+        rule = "whole batches" if policy.whole_batch else "iteration-level, first come first served"
+        rows.append((name, (inspect.getdoc(policy) or "").partition("\n")[0], rule))
+    return rows

@@ -1,0 +1,91 @@
+"""The requests of a trace as the engine sees them: clipped, judged for rejection, and recorded row by row."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kvtwin.traces import Trace
+
+from .policies.base import Allocator
+
+UNKNOWN = -1  # a time that has not come, a max_tokens that nobody gave
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """Why a request was turned away at arrival: `value` is above (or, for a prompt, not below) `limit`."""
+
+    row: int
+    reason: str
+    value: int
+    limit: int
+
+
+@dataclass
+class RequestTable:
+    """One entry per request of the trace, by row. Lengths are tokens, times ns after the first arrival."""
+
+    arrival_ns: list[int]
+    num_prompt_tokens: list[int]
+    num_output_tokens: list[int]  # after clipping
+    trace_output_tokens: list[int]
+    max_tokens: list[int]  # at most what is left of max_model_len
+    rejections: list[Rejection] = field(default_factory=list)
+    accepted: list[int] = field(default_factory=list)  # rows, in order of arrival
+    admitted_ns: array[int] = field(init=False)
+    first_token_ns: array[int] = field(init=False)
+    finished_ns: array[int] = field(init=False)
+    num_preemptions: array[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        num = len(self.arrival_ns)
+        self.admitted_ns = array("q", [UNKNOWN]) * num
+        self.first_token_ns = array("q", [UNKNOWN]) * num
+        self.finished_ns = array("q", [UNKNOWN]) * num
+        self.num_preemptions = array("q", [0]) * num
+
+    @property
+    def num_clipped(self) -> int:
+        """Accepted requests whose output was cut to max_tokens or to what is left of max_model_len."""
+        clipped, original = self.num_output_tokens, self.trace_output_tokens
+        return sum(clipped[row] < original[row] for row in self.accepted)
+
+    @classmethod
+    def from_trace(
+        cls, trace: Trace, allocator: Allocator, max_model_len: int, max_tokens: int | None
+    ) -> RequestTable:
+        """Clip outputs to `max_tokens` (the request's own goes first) and to `max_model_len`, and judge every request.
+
+        A request is rejected iff its prompt is not below max_model_len or its largest need exceeds an empty pool.
+        """
+        chunks = trace.chunks
+        prompt = np.concatenate([chunk.num_prompt_tokens for chunk in chunks])
+        original = np.concatenate([chunk.num_output_tokens for chunk in chunks])
+        asked = np.concatenate([chunk.max_tokens for chunk in chunks])
+        left = max_model_len - prompt
+        most = np.minimum(left, np.where(asked == UNKNOWN, max_tokens or left, asked))
+        table = cls(
+            arrival_ns=np.concatenate([chunk.arrival_ns for chunk in chunks]).tolist(),
+            num_prompt_tokens=prompt.tolist(),
+            num_output_tokens=np.where(left > 0, np.minimum(original, most), original).tolist(),
+            trace_output_tokens=original.tolist(),
+            max_tokens=most.tolist(),
+        )
+        table._judge(allocator, max_model_len)
+        return table
+
+    def _judge(self, allocator: Allocator, max_model_len: int) -> None:
+        largest_need, limit = allocator.largest_need, allocator.largest_grant
+        lengths = zip(self.num_prompt_tokens, self.num_output_tokens, self.max_tokens, strict=True)
+        for row, (num_prompt, num_output, max_tokens) in enumerate(lengths):
+            if num_prompt >= max_model_len:
+                self.rejections.append(
+                    Rejection(row, "prompt is not below max_model_len", num_prompt, max_model_len)
+                )
+            elif (need := largest_need(num_prompt, num_output, max_tokens)) > limit:
+                self.rejections.append(Rejection(row, "largest need exceeds an empty pool", need, limit))
+            else:
+                self.accepted.append(row)

@@ -1,0 +1,66 @@
+"""A sequence: the one decoding stream of an admitted request."""
+
+from __future__ import annotations
+
+NEVER = -1  # a step number that is never reached
+
+
+class Sequence:
+    """State of one request from its first look at the pool until it finishes.
+
+    The engine owns the schedule fields, the allocator owns the memory fields. While a sequence decodes, its committed
+    tokens at the plan of step `t` are `t + decode_offset`, so that no step has to touch it.
+    """
+
+    __slots__ = (
+        "row",  # request number in the trace
+        "serial",  # admission number, new at each admission
+        "num_prompt_tokens",
+        "num_output_tokens",  # the true output, after clipping
+        "max_tokens",  # what the client asked for
+        "end",  # E = prompt + output - 1: committed tokens when it finishes
+        "known",  # prompt plus tokens generated before this admission
+        "computed",  # tokens committed by prefill steps since this admission
+        "decoding",  # whether the prefill is complete
+        "decode_offset",  # committed = step + decode_offset while decoding
+        "finish_step",  # step that generates the last token
+        "tail_step",  # step of the last growth, which grants `tail` slots that stay empty
+        "tail",
+        "due",  # the list of sequences that grow in the same step, or None
+        "last_token_ns",  # when the last token came out, kept across a preemption; -1 before the first
+        "room",  # tokens that fit into what the allocator has granted at admission or by `extend`
+        "asked_slots",  # slots the policy asked for, as of the last `admit` or `extend`
+        "granted_slots",  # slots granted, rounding included, as of the last `admit` or `extend`
+        "blocks",  # the block table, or the first slot of each run
+    )
+
+    def __init__(
+        self,
+        row: int,
+        num_prompt_tokens: int,
+        num_output_tokens: int,
+        max_tokens: int,
+    ) -> None:
+        self.row = row
+        self.serial = NEVER
+        self.num_prompt_tokens = num_prompt_tokens
+        self.num_output_tokens = num_output_tokens
+        self.max_tokens = max_tokens
+        self.end = num_prompt_tokens + num_output_tokens - 1
+        self.known = num_prompt_tokens
+        self.computed = 0
+        self.decoding = False
+        self.decode_offset = 0
+        self.finish_step = NEVER
+        self.tail_step = NEVER
+        self.tail = 0
+        self.due: list[Sequence] | None = None
+        self.last_token_ns = NEVER
+        self.room = 0
+        self.asked_slots = 0
+        self.granted_slots = 0
+        self.blocks: list[int] = []
+
+    def committed(self, step: int) -> int:
+        """Tokens whose KV is in the pool at the plan of `step`."""
+        return step + self.decode_offset if self.decoding else self.computed

@@ -1,0 +1,132 @@
+"""The numbers of one run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .recorder import FIELDS, Recorder
+from .requests import RequestTable
+
+PARTS = ("live", "reserved", "internal", "rounding", "cached", "external", "free")
+MAX_REJECTIONS_SHOWN = 20
+# A queue grows if, on balance, more than one in twenty of the arrivals of the second half are added to it.
+_OVERLOAD_SHARE = 0.05
+_OVERLOAD_WAITING = 10
+
+Ints = npt.NDArray[np.int64]
+
+
+def parts_of(sums: list[int]) -> dict[str, int]:
+    """Slots x ns of the seven parts, from the recorder's sums. No policy keeps a cache yet."""
+    total = dict(zip(FIELDS, sums, strict=True))
+    return {
+        "live": total["live"],
+        "reserved": total["useful"] - total["live"],
+        "internal": total["asked"] - total["useful"],
+        "rounding": total["granted"] - total["asked"],
+        "cached": 0,
+        "external": total["external"],
+        "free": total["free"] - total["external"],
+    }
+
+
+def _shares(sums: list[int], pool_slots: int) -> dict[str, float]:
+    parts = parts_of(sums)
+    pool = pool_slots * sums[FIELDS.index("duration_ns")]
+    assert sum(parts.values()) == pool, f"INV-1: parts {parts} add up to {sum(parts.values())}, the pool is {pool}"
+    return {name: value / pool if pool else float(name == "free") for name, value in parts.items()}
+
+
+def summarize(requests: RequestTable, recorder: Recorder, pool_slots: int, end_ns: int) -> dict[str, Any]:
+    """What `run.json` calls the summary, less what only the caller knows (policy, pool bytes, calibration)."""
+    whole = dict(zip(FIELDS, recorder.whole, strict=True))
+    loaded = dict(zip(FIELDS, recorder.loaded, strict=True))
+    finished = np.array(requests.accepted, dtype=np.int64)
+    num_output = np.array(requests.num_output_tokens, dtype=np.int64)[finished]
+    arrival = np.array(requests.arrival_ns, dtype=np.int64)
+    admitted, first, last = (
+        np.array(column)[finished]
+        for column in (requests.admitted_ns, requests.first_token_ns, requests.finished_ns)
+    )
+    several = num_output > 1
+    gaps = recorder.gaps
+    num_output_tokens = int(num_output.sum())
+    preemptions = np.array(requests.num_preemptions)
+    return {
+        "num_requests": len(requests.arrival_ns),
+        "num_finished": len(finished),
+        "num_rejected": len(requests.rejections),
+        "preemptions": whole["num_preemptions"],
+        "num_preempted_requests": int((preemptions > 0).sum()),
+        "max_preemptions_of_one_request": int(preemptions.max(initial=0)),
+        "pool_slots": pool_slots,
+        "start_ns": 0,
+        "loaded_end_ns": recorder.loaded_end_ns,
+        "end_ns": end_ns,
+        "num_steps": whole["num_steps"],
+        "num_prompt_tokens": int(np.array(requests.num_prompt_tokens, dtype=np.int64)[finished].sum()),
+        "num_output_tokens": num_output_tokens,
+        "num_prefill_tokens": whole["num_prefill_tokens"],
+        "num_decode_tokens": whole["num_decode_tokens"],
+        "recomputed_tokens": recorder.recomputed_tokens,
+        "mean_running": loaded["running"] / loaded["duration_ns"] if loaded["duration_ns"] else 0.0,
+        "largest_free_run_share": _largest_free_run_share(recorder),
+        "shares": _shares(recorder.loaded, pool_slots),
+        "shares_whole_run": _shares(recorder.whole, pool_slots),
+        "output_tokens_per_s": num_output_tokens / (end_ns / 1e9) if end_ns else 0.0,
+        "requests_per_s": len(finished) / (end_ns / 1e9) if end_ns else 0.0,
+        "ttft_ms": _spread(first - arrival[finished]),
+        "tpot_ms": _spread((last - first)[several] / (num_output[several] - 1)),
+        "itl_ms": {"mean": gaps.mean_ms(), "p50": gaps.percentile_ms(50), "p99": gaps.percentile_ms(99)},
+        "e2el_ms": _spread(last - arrival[finished]),
+        "queue_ms": _spread(admitted - arrival[finished]),
+        **_overload(arrival[finished], admitted),
+        "rejections": [
+            {"row": r.row, "reason": r.reason, "value": r.value, "limit": r.limit}
+            for r in requests.rejections[:MAX_REJECTIONS_SHOWN]
+        ],
+    }
+
+
+def _spread(values_ns: npt.NDArray[Any]) -> dict[str, float | None]:
+    if not len(values_ns):
+        return {"mean": None, "p50": None, "p99": None}
+    p50, p99 = np.percentile(values_ns, (50, 99)) / 1e6
+    return {"mean": float(np.mean(values_ns)) / 1e6, "p50": float(p50), "p99": float(p99)}
+
+
+def _largest_free_run_share(recorder: Recorder) -> float | None:
+    """Mean over the rows that began in the loaded window, weighted by duration; None if nothing was free at any of them."""
+    end_ns = recorder.loaded_end_ns or 0
+    rows = [row for row in recorder.rows if row.start_ns < end_ns and row.sample.free_slots]
+    total_ns = sum(row.end_ns - row.start_ns for row in rows)
+    if not total_ns:
+        return None
+    shares = (
+        row.sample.largest_free_run_slots / row.sample.free_slots * (row.end_ns - row.start_ns) for row in rows
+    )
+    return sum(shares) / total_ns
+
+
+def _overload(arrival_ns: Ints, admitted_ns: Ints) -> dict[str, Any]:
+    """Whether the queue still grew at the end of the arrivals: see docs/design.md."""
+    if not len(arrival_ns) or arrival_ns[-1] == arrival_ns[0]:
+        return {"overloaded": False, "waiting_at_half": None, "waiting_at_last_arrival": None}
+    last_ns = int(arrival_ns[-1])
+    half_ns = int(arrival_ns[0]) + (last_ns - int(arrival_ns[0])) // 2
+    waiting = [
+        int(np.searchsorted(arrival_ns, at_ns, "right") - (admitted_ns <= at_ns).sum())
+        for at_ns in (half_ns, last_ns)
+    ]
+    num_second_half = len(arrival_ns) - int(np.searchsorted(arrival_ns, half_ns, "right"))
+    grown = waiting[1] - waiting[0]
+    return {
+        "overloaded": grown > _OVERLOAD_SHARE * num_second_half and waiting[1] >= _OVERLOAD_WAITING,
+        "waiting_at_half": waiting[0],
+        "waiting_at_last_arrival": waiting[1],
+    }
+
+
