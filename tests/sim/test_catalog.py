@@ -1,0 +1,173 @@
+"""The catalogue: every row's arithmetic, and how names are found."""
+
+import csv
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvtwin.sim.catalog import ModelSpec, find_gpu, find_model, gpus, models
+from kvtwin.sim.names import name_key, nearest
+from kvtwin.traces import UserError
+
+every_model = pytest.mark.parametrize("model", models(), ids=lambda model: model.name)
+
+
+def test_the_catalogue_is_complete_and_says_where_each_row_is_from() -> None:
+    assert (len(models()), len(gpus())) == (34, 10)
+    for spec in (*models(), *gpus()):
+        assert len(spec.source) > 10, spec.name
+    for gpu in gpus():
+        assert "inference-sim" in gpu.mfu_source or gpu.mfu_source.startswith("assumed"), gpu.name
+
+
+@every_model
+def test_kv_bytes_follow_from_the_shape(model: ModelSpec) -> None:
+    """papers' formulas: 2 n_kv d l for K and V, (d_c + d_rope) l for latent attention."""
+    elements = 2 * model.num_kv_heads * model.head_dim * model.num_layers
+    if model.name.startswith("DeepSeek"):
+        elements = (512 + 64) * model.num_layers
+    assert model.kv_bytes_per_token("auto", 1) == 2 * elements
+    assert model.kv_bytes_per_token("bfloat16", 1) == model.kv_bytes_per_token("float16", 1)
+    assert model.kv_bytes_per_token("fp8", 1) == elements
+
+
+@every_model
+@given(data=st.data())
+def test_ranks_together_hold_at_least_the_whole_cache(
+    model: ModelSpec, data: st.DataObject
+) -> None:
+    ranks = data.draw(st.sampled_from([1, 2, 4, 8, 16]))
+    try:
+        model.check_tensor_parallel(ranks)
+    except UserError:
+        assert model.num_heads % ranks or model.num_kv_heads % ranks
+        return
+    whole = model.kv_bytes_per_token("auto", 1)
+    together = ranks * model.kv_bytes_per_token("auto", ranks)
+    kept_by_all = ranks if model.mla_latent_dim else max(1, ranks // model.num_kv_heads)
+    assert together == whole * kept_by_all
+
+
+def test_known_figures() -> None:
+    """Hand-computed: 2 x 40 x 5120 x 2 B (also printed in the PagedAttention paper), and GQA."""
+    assert find_model("opt-13b").kv_bytes_per_token("auto", 1) == 819_200
+    llama = find_model("llama-3.1-70b")
+    assert llama.kv_bytes_per_token("auto", 8) == 2 * 1 * 128 * 80 * 2
+    assert llama.kv_bytes_per_token("auto", 16) == 2 * 1 * 128 * 80 * 2  # one head, twice
+    assert find_model("deepseek-v3").kv_bytes_per_token("auto", 8) == 70_272
+
+
+def test_weights_are_what_is_shipped() -> None:
+    assert find_model("opt-13b").weight_bytes == 25_706_946_560
+    assert find_model("gpt-oss-120b").weight_bytes == pytest.approx(65.3e9, rel=1e-3)
+    assert find_model("gpt-oss-20b").weight_bytes < 16e9  # said to fit a 16 GB card
+    assert find_model("deepseek-v3").weight_bytes == find_model("deepseek-v3").num_params
+
+
+def test_windows_are_facts_and_are_not_credited() -> None:
+    gemma, llama = find_model("gemma-3-27b"), find_model("llama-3.1-8b")
+    assert gemma.kv_bytes_per_token("auto", 1) == 2 * 16 * 128 * 62 * 2
+    assert "52 of the 62 layers" in gemma.window_note
+    assert "kept in full" in gemma.window_note
+    assert llama.window_note == ""
+
+
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        ("opt-13b", "OPT-13B"),
+        ("facebook/opt-13b", "OPT-13B"),
+        ("OPT 13B", "OPT-13B"),
+        ("llama_3.1_8b", "Llama-3.1-8B"),
+        ("meta-llama/Llama-3.1-8B-Instruct", "Llama-3.1-8B"),
+        ("meta-llama/Meta-Llama-3.1-8B", "Llama-3.1-8B"),
+        ("Qwen/Qwen3-30B", "Qwen3-30B-A3B"),
+        ("Phi-4", "Phi-4"),
+        ("DeepSeek-V2", "DeepSeek-V2"),
+        ("openai/gpt-oss-120b", "gpt-oss-120b"),
+    ],
+)
+def test_models_are_found_as_people_write_them(typed: str, name: str) -> None:
+    assert find_model(typed).name == name
+
+
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        ("a100-40gb", "A100-40GB-SXM"),
+        ("A100_80GB", "A100-80GB-SXM"),
+        ("h100", "H100-SXM"),
+        ("NVIDIA H100 80GB HBM3", "H100-SXM"),
+        ("l4", "L4"),
+        ("l40s", "L40S"),
+        ("4090", "RTX-4090"),
+    ],
+)
+def test_gpus_are_found_as_people_write_them(typed: str, name: str) -> None:
+    assert find_gpu(typed).name == name
+
+
+def test_every_spelling_of_a_row_finds_that_row_and_no_other() -> None:
+    for find, specs in ((find_model, models()), (find_gpu, gpus())):
+        keys = [name_key(name) for spec in specs for name in (spec.name, *spec.aliases)]
+        assert len(set(keys)) == len(keys), "two spellings mean the same"
+        for spec in specs:
+            for name in (spec.name, *spec.aliases):
+                assert find(name.upper().replace("-", " ")).name == spec.name
+
+
+def test_an_ambiguous_name_is_refused_with_all_that_it_may_be() -> None:
+    with pytest.raises(UserError, match=r"a100 is ambiguous: .*A100-40GB-SXM, A100-80GB-SXM;"):
+        find_gpu("a100")
+    with pytest.raises(UserError, match="OPT-13B, OPT-66B, OPT-175B"):
+        find_model("opt")
+
+
+def test_a_wrong_name_is_refused_with_the_nearest_and_all_names() -> None:
+    with pytest.raises(UserError) as refused:
+        find_model("opt-13c")
+    assert "did you mean OPT-13B?" in str(refused.value)
+    assert all(model.name in str(refused.value) for model in models())
+    with pytest.raises(UserError, match="--gpu h1000 is not in the catalogue"):
+        find_gpu("h1000")
+
+
+@pytest.mark.parametrize("typed", ["opt-1", "", "/", "-", "llama-3.1-8"])
+def test_a_piece_of_a_word_is_no_name(typed: str) -> None:
+    with pytest.raises(UserError):
+        find_model(typed)
+
+
+def test_nearest_finds_nothing_where_nothing_is_like_it() -> None:
+    assert nearest("zzzz", ["block_size", "seed"]) is None
+    assert nearest("block-sise", ["block_size", "seed"]) == "block_size"
+
+
+def test_ranks_must_divide_the_heads() -> None:
+    with pytest.raises(UserError, match="must divide the 40 attention heads of OPT-13B"):
+        find_model("opt-13b").check_tensor_parallel(3)
+    with pytest.raises(UserError, match="multiple of the 10 KV heads of Phi-4"):
+        find_model("phi-4").check_tensor_parallel(4)
+
+
+def test_rows_agree_with_the_reference_tables(shared_dir) -> None:
+    with (shared_dir / "reference" / "models.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["model"] for row in rows] == [model.name for model in models()]
+    for row in rows:
+        model = find_model(row["model"])
+        assert model.kv_bytes_per_token("auto", 1) == int(row["kv_bytes_per_token_bf16"])
+        assert model.kv_bytes_per_token("fp8", 1) == int(row["kv_bytes_per_token_fp8"])
+        assert 2 * model.num_params == int(row["weights_bytes_bf16"])
+        assert model.num_active_params / 1e9 == pytest.approx(
+            float(row["params_active_b"]), abs=0.01
+        )
+        assert model.num_window_layers == int(row["window_layers"])
+    with (shared_dir / "reference" / "gpus.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            gpu = find_gpu(row["gpu"])
+            assert gpu.memory_bytes == int(row["memory_total_bytes"])
+            assert gpu.hbm_bytes_per_s == 10**9 * int(row["hbm_bandwidth_gb_s"])
+            assert gpu.bf16_flops_per_s == pytest.approx(1e12 * float(row["bf16_dense_tflops"]))
+            assert gpu.nvlink_bytes_per_s == 10**9 * int(row["nvlink_unidir_gb_s"])
