@@ -75,7 +75,7 @@ def _first_line(path: Path) -> bytes:
         line = file.readline(_MAX_FIRST_LINE_BYTES).removeprefix(BOM)
         while line and not line.strip():
             line = file.readline(_MAX_FIRST_LINE_BYTES)
-    return line.strip()
+    return line.strip().split(b"\r")[0]  # where lines end with \r, readline went on
 
 
 def _format_of(path: Path, first_line: bytes, format: str | None) -> ReadableFormat:

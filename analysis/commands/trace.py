@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="Look at, generate and convert request traces.",
     rich_markup_mode=None,
-    no_args_is_help=True,
 )
 
 PathArgument = Annotated[Path, typer.Argument(help="Trace file.", metavar="PATH")]

@@ -37,7 +37,7 @@ def read(path: Path) -> Trace:
     max_tokens = np.full(table.num_rows, UNKNOWN_MAX_TOKENS, dtype=np.int64)
     if _MAX_TOKENS in table.column_names:
         said = table[_MAX_TOKENS].is_valid().to_numpy()
-        max_tokens[said] = _tokens(path, table.filter(pa.array(said)), _MAX_TOKENS)
+        max_tokens[said] = _tokens(path, table, _MAX_TOKENS, nulls_are=1)[said]
     chunk = TraceChunk(
         arrival_ns=times_ns,
         num_prompt_tokens=_tokens(path, table, "num_prompt_tokens"),
@@ -92,20 +92,22 @@ def _load(path: Path) -> Any:
         ) from None
 
 
-def _whole_numbers(path: Path, table: Any, column: str) -> Any:
-    """A column as numpy integers, of whatever width the file has."""
+def _whole_numbers(path: Path, table: Any, column: str, nulls_are: int | None = None) -> Any:
+    """A column as numpy integers of the width they have in the file, with nulls replaced."""
     values = table[column]
     if not pa.types.is_integer(values.type):
         raise UserError(
             f"{path}: column {column} has type {values.type}; it must have an integer type"
         )
+    if nulls_are is not None:
+        values = pc.fill_null(values, nulls_are)
     if values.null_count:
         _fail(path, int(pc.index(values.is_null(), True).as_py()), f"{column} is empty")
     return values.to_numpy()
 
 
-def _tokens(path: Path, table: Any, column: str) -> Int64:
-    values = _whole_numbers(path, table, column)
+def _tokens(path: Path, table: Any, column: str, nulls_are: int | None = None) -> Int64:
+    values = _whole_numbers(path, table, column, nulls_are)
     bad = np.flatnonzero((values < 1) | (values > MAX_TOKENS))
     if len(bad):
         _fail(path, int(bad[0]), token_problem(column, str(values[bad[0]])))

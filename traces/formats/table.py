@@ -151,8 +151,8 @@ class CsvFile:
         """The error for the first line that arrow could not split into columns of text."""
         for number, line in enumerate(self.body.splitlines(), self.header_line + 1):
             num_columns = line.count(b",") + 1
-            if len(line) > _MAX_LINE_BYTES // 2:
-                problem = f"the line has {len(line):,} bytes; the limit is {_MAX_LINE_BYTES // 2:,}"
+            if len(line) > _MAX_LINE_BYTES:
+                problem = f"the line has {len(line):,} bytes; the limit is {_MAX_LINE_BYTES:,}"
             elif line and num_columns != len(self.header):
                 problem = f"{num_columns} columns where the header has {len(self.header)}"
             elif not _is_utf8(line):
