@@ -6,6 +6,7 @@ Times are nanoseconds after the first arrival, lengths are tokens.
 import math
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,18 +15,19 @@ from .errors import UserError
 
 Int64 = npt.NDArray[np.int64]
 UInt64 = npt.NDArray[np.uint64]
+Integer = TypeVar("Integer", np.int64, np.uint64)
 
 UNKNOWN_MAX_TOKENS = -1
 # About 31 years. Sums of a few such times still fit in int64.
 MAX_SPAN_NS = 10**18
 
 
-def _read_only(column: npt.ArrayLike, dtype: type[np.int64] | type[np.uint64]) -> npt.NDArray:  # type: ignore[type-arg]
+def _read_only(column: npt.ArrayLike, dtype: type[Integer]) -> npt.NDArray[Integer]:
     array = np.asarray(column)
-    assert array.size == 0 or np.can_cast(array.dtype, dtype, "same_kind"), (
-        f"a {array.dtype} column cannot be kept as {np.dtype(dtype)}"
-    )
-    view = array.astype(dtype, copy=False).view()
+    assert array.size == 0 or array.dtype.kind in "iu", f"a column of {array.dtype}, not integers"
+    kept = array.astype(dtype, copy=False)
+    assert kept.dtype == array.dtype or (kept == array).all(), f"a value outside {kept.dtype}"
+    view = kept.view()
     view.flags.writeable = False
     return view
 
