@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kvtwin.sim import RunConfig, policy_names, size_pool
+from kvtwin.sim import RunConfig, load_cost, policy_names, size_pool
 from kvtwin.traces import Trace, UserError
 
 from .definitions import UNCALIBRATED_NOTE
@@ -58,11 +58,13 @@ def comparison(
     """Everything that a comparison found, as comparison.json holds it; no times, hosts or paths."""
     shared = config.to_dict()
     del shared["policy"]
+    pool = size_pool(config)
     calibrated = all(summary["calibrated"] for summary in summaries)
     return {
         "verdict": comparison_verdict(summaries),
         "config": shared,
-        "pool": dataclasses.asdict(size_pool(config)),
+        "pool": dataclasses.asdict(pool),
+        "notes": [*pool.notes, *load_cost(config).notes],
         "trace": {
             "name": trace.name,
             "format": trace.format,

@@ -1,6 +1,6 @@
 """Pure functions from frames and summaries to the numbers that figures and pages show."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,51 +61,39 @@ class Notice:
 
     kind: str
     text: str
-
-    @property
-    def serious(self) -> bool:
-        return self.text != "none"
+    serious: bool
 
 
 def notices(comparison: Mapping[str, Any]) -> list[Notice]:
     """Everything rejected, clipped, skipped, overloaded or uncalibrated in a comparison.json."""
     summaries, trace = comparison["policies"], comparison["trace"]
-    clipped = _listed({s["policy"]: _of(s, "num_clipped") for s in summaries if s["num_clipped"]})
+
+    def by_policy(key: str, text: Callable[[dict[str, Any]], str]) -> list[str]:
+        return _listed({s["policy"]: text(s) for s in summaries if s[key]}, len(summaries))
+
+    clipped = by_policy("num_clipped", lambda s: _of(s, "num_clipped"))
     if trace["num_clipped"]:
-        by_generator = f"{trace['num_clipped']:,} requests shortened when they were generated"
-        clipped = by_generator if clipped == "none" else f"{clipped}; {by_generator}"
-    if trace["saturated"]:
-        overloaded = "not applicable: saturated, all requests arrive at once"
-    else:
-        overloaded = _listed(
-            {
-                s["policy"]: f"{s['waiting_at_last_arrival']:,} waiting"
-                for s in summaries
-                if s["overloaded"]
-            }
-        )
-    unfitted = [s["policy"] for s in summaries if not s["calibrated"]]
-    if not unfitted:
-        uncalibrated = "none"
-    else:
-        who = "all policies" if len(unfitted) == len(summaries) else ", ".join(unfitted)
-        uncalibrated = f"latencies and tok/s of {who}: the cost model is not fitted to measurements"
+        clipped.append(f"{trace['num_clipped']:,} of them when they were generated")
+    skipped = [f"{num:,} rows of the trace: {why}" for why, num in trace["skipped"].items()]
+    unfitted = {s["policy"]: "latencies and tok/s" for s in summaries if not s["calibrated"]}
+    overloaded = _notice("Overloaded", by_policy("overloaded", _waiting))
+    # Without an arrival rate there is nothing to keep up with.
+    saturated = Notice("Overloaded", "saturated: all requests arrive at once", serious=False)
     return [
-        Notice(
-            "Rejected", _listed({s["policy"]: _rejected(s) for s in summaries if s["num_rejected"]})
-        ),
-        Notice("Clipped", clipped),
-        Notice("Skipped", _skipped(trace["skipped"])),
-        Notice("Overloaded", overloaded),
-        Notice("Uncalibrated", uncalibrated),
+        _notice("Rejected", by_policy("num_rejected", _rejected)),
+        _notice("Clipped", clipped),
+        _notice("Skipped", skipped),
+        saturated if trace["saturated"] else overloaded,
+        _notice("Uncalibrated", _listed(unfitted, len(summaries))),
     ]
 
 
-def _skipped(rows_by_reason: Mapping[str, int]) -> str:
-    return (
-        "; ".join(f"{num:,} rows of the trace: {why}" for why, num in rows_by_reason.items())
-        or "none"
-    )
+def _waiting(summary: dict[str, Any]) -> str:
+    return f"queue still growing at the end, {summary['waiting_at_last_arrival']:,} wait"
+
+
+def _notice(kind: str, entries: Sequence[str]) -> Notice:
+    return Notice(kind, "; ".join(entries) or "none", serious=bool(entries))
 
 
 def _rejected(summary: dict[str, Any]) -> str:
@@ -123,9 +111,12 @@ def _of(summary: dict[str, Any], key: str) -> str:
     return f"{summary[key]:,} of {summary['num_requests']:,} requests"
 
 
-def _listed(by_policy: Mapping[str, str]) -> str:
+def _listed(by_policy: Mapping[str, str], num_policies: int) -> list[str]:
     """One entry per policy; policies with the same entry share it."""
     groups: dict[str, list[str]] = {}
     for policy, text in by_policy.items():
         groups.setdefault(text, []).append(policy)
-    return "; ".join(f"{', '.join(names)}: {text}" for text, names in groups.items()) or "none"
+    return [
+        f"{'all policies' if 1 < len(names) == num_policies else ', '.join(names)}: {text}"
+        for text, names in groups.items()
+    ]

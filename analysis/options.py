@@ -35,9 +35,7 @@ class Inputs:
 
     trace: Annotated[
         Path | None,
-        typer.Argument(
-            help="Request trace; without one, requests are generated.", metavar="[TRACE]"
-        ),
+        typer.Argument(help="Request trace; without one, requests are generated.", metavar="TRACE"),
     ] = None
     format: Annotated[
         str | None, _workload("Format of TRACE (default: found from its content).", "NAME")
@@ -109,7 +107,7 @@ class Inputs:
         _manager("Step durations: roofline, constant:NS or a file (default roofline).", "MODEL"),
     ] = None
     paranoid: Annotated[
-        bool, typer.Option(help="Recount every structure from scratch at each step.")
+        bool, typer.Option("--paranoid", help="Recount every structure from scratch at each step.")
     ] = False
 
 

@@ -82,6 +82,14 @@ def configuration_facts(comparison: Mapping[str, Any]) -> list[tuple[str, str]]:
     per_gpu = " per GPU" if gpus > 1 else ""
     arrivals = "all at once (saturated)" if trace["saturated"] else "timed"
     cost = config["cost"]
+
+    def listed(names: Sequence[str]) -> str:
+        shown = {True: "yes", False: "no"}
+        values = ((name, config[name]) for name in names if config[name] is not None)
+        return ", ".join(
+            f"{name} {shown[value] if isinstance(value, bool) else value}" for name, value in values
+        )
+
     rest = ("admission", "watermark", "growth_tokens", "fit", "compaction", "max_tokens", "seed")
     limits = ("max_num_seqs", "max_num_batched_tokens", "kv_cache_dtype")
     return [
@@ -97,11 +105,8 @@ def configuration_facts(comparison: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("Trace", f"{trace['name']} ({trace['format']}), {trace['num_requests']:,} requests"),
         ("Arrivals", arrivals),
         ("Step times", cost if isinstance(cost, str) else cost["file"]),
-        ("Limits", ", ".join(f"{name} {config[name]}" for name in limits)),
-        (
-            "Manager",
-            ", ".join(f"{name} {config[name]}" for name in rest if config[name] is not None),
-        ),
+        ("Limits", listed(limits)),
+        ("Manager", listed(rest)),
     ]
 
 

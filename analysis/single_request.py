@@ -23,9 +23,8 @@ def single_request_jobs(config: RunConfig, out: Path) -> list[Job]:
     # Without a cache the whole request is one step's prefill, so it is bound by that budget too.
     longest = min(pool.max_model_len, pool.num_slots, config.max_num_batched_tokens)
     num_output_tokens = min(MAX_OUTPUT_TOKENS, longest - NUM_PROMPT_TOKENS)
-    if num_output_tokens < MIN_OUTPUT_TOKENS or not set(CACHE_OR_NOT_POLICIES) <= set(
-        policy_names()
-    ):
+    known = set(CACHE_OR_NOT_POLICIES) <= set(policy_names())
+    if not known or num_output_tokens < MIN_OUTPUT_TOKENS:
         return []
     trace = single_request_trace(num_output_tokens)
     # Nothing but the request itself limits it: no cap on its output, no pool held back.

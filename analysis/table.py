@@ -13,14 +13,23 @@ from .parts import PART_NAMES
 
 Summary = dict[str, Any]
 WIDTH_COLUMNS = 100
+# All are in --json and in the report; these fit beside the rest.
+SHOWN_LATENCIES = (
+    ("ttft_ms", "TTFT", "p50"),
+    ("ttft_ms", "TTFT", "p99"),
+    ("tpot_ms", "TPOT", "p50"),
+    ("tpot_ms", "TPOT", "p99"),
+    ("itl_ms", "ITL", "p99"),
+)
 
 
 def memory_table(summaries: Sequence[Summary]) -> Table:
     """Where the pool is: one row per policy, shares in percent."""
-    table = _table("Where the KV pool is, % of its slots, mean over the loaded window")
-    table.add_column("policy", no_wrap=True)
-    for heading in ("mean running", *PART_NAMES, "largest free run"):
-        table.add_column(heading, justify="right")
+    table = _table("Mean requests running, and where the KV pool is (%), over the loaded window")
+    table.add_column("running", justify="right", no_wrap=True)
+    for name in PART_NAMES:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("largest free run", justify="right")
     for summary in summaries:
         largest = summary["largest_free_run_share"]
         table.add_row(
@@ -36,18 +45,16 @@ def request_table(summaries: Sequence[Summary]) -> Table:
     """What became of the requests, and how fast; latencies in ms."""
     stamp = "" if all(s["calibrated"] for s in summaries) else f", {UNCALIBRATED}"
     table = _table(f"Requests, throughput, and latencies in ms{stamp}")
-    table.add_column("policy", no_wrap=True)
-    for heading in ("preemp- tions", "rejected", "clipped", "tok/s"):
-        table.add_column(heading, justify="right")
-    shown = [(key, name, at) for key, name, _ in LATENCIES[:4] for at in ("p50", "p99")]
-    for _, name, at in shown:
-        table.add_column(f"{name} {at}", justify="right")
+    for heading in ("preempt", "rejected", "clipped", "tok/s"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for _, name, statistic in SHOWN_LATENCIES:
+        table.add_column(f"{name} {statistic}", justify="right")
     for summary in summaries:
         table.add_row(
             summary["policy"],
             *(f"{summary[key]:,}" for key in ("preemptions", "num_rejected", "num_clipped")),
             latency_cell(summary["output_tokens_per_s"]),
-            *(latency_cell(summary[key][at]) for key, _, at in shown),
+            *(latency_cell(summary[key][statistic]) for key, _, statistic in SHOWN_LATENCIES),
         )
     return table
 
@@ -59,7 +66,7 @@ def print_comparison(
     console = _console()
     console.print(memory_table(summaries))
     console.print(request_table(summaries))
-    for _, name, meaning in LATENCIES[:4]:
+    for _, name, meaning in LATENCIES[:3]:
         console.print(f"{name}: {meaning}", style="dim")
     console.print(f"{LOADED_WINDOW}; largest free run: % of the free slots", style="dim")
     for notice in notices:
@@ -70,9 +77,17 @@ def print_comparison(
 
 
 def _table(title: str) -> Table:
-    return Table(
-        title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
+    # Two spaces between columns and none around: all columns fit into WIDTH_COLUMNS.
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        show_edge=False,
     )
+    table.add_column("policy", no_wrap=True)
+    return table
 
 
 def _console() -> Console:

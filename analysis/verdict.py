@@ -24,10 +24,10 @@ def comparison_verdict(summaries: Sequence[Summary]) -> str:
     verb = "keep" if equals else "keeps"
     next_best, worst = behind[0], behind[-1]
     lead = f"{_lead(best, next_best)} {next_best['policy']} ({_percent(_live(next_best))})"
-    running = f"{_running(next_best)}"
+    running = f"{_running(next_best)} in {next_best['policy']}"
     if worst is not next_best:
         lead += f" and {_lead(best, worst)} {worst['policy']} ({_percent(_live(worst))})"
-        running += f" and {_running(worst)}"
+        running += f" and {_running(worst)} in {worst['policy']}"
     each = " each" if equals else ""
     return (
         f"{names} {verb} {_percent(_live(best))}{each} of the KV pool live, {lead}; "

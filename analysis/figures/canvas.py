@@ -9,6 +9,8 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+# Figures are shown at about 100 pixels per inch; this keeps rasters crisp on finer screens.
+PIXELS_PER_INCH = 144
 STYLE = Path(__file__).parents[1] / "kvtwin.mplstyle"
 
 
@@ -25,11 +27,12 @@ def to_svg(figure: Figure) -> bytes:
     return _saved(figure, format="svg", metadata={"Date": None, "Creator": None})
 
 
-def to_png(figure: Figure, dpi: int) -> bytes:
-    return _saved(figure, format="png", dpi=dpi, metadata={"Software": None})
+def to_png(figure: Figure) -> bytes:
+    """PNG that names no software version, for the same reason."""
+    return _saved(figure, format="png", metadata={"Software": None})
 
 
 def _saved(figure: Figure, **options: Any) -> bytes:
     buffer = io.BytesIO()
-    figure.savefig(buffer, **options)
+    figure.savefig(buffer, dpi=PIXELS_PER_INCH, **options)
     return buffer.getvalue()

@@ -83,17 +83,11 @@ def raster(
     row_ends = frames.timeline["end_ns"].to_numpy()
     instants = start_ns[0] + (np.arange(width) + 0.5) * end_ns / width
     at = np.searchsorted(row_ends, instants, side="right")
-    # A snapshot is taken inside its timeline row (start, end].
-    times = np.array(sorted(by_time), dtype=np.int64)
-    painted: dict[int, NDArray[np.int64]] = {}
-    for x, index in enumerate(at):
-        if index == len(row_ends):
-            break
-        if index not in painted:
-            found = times[(times > start_ns[index]) & (times <= row_ends[index])]
-            lines = by_time[found[-1]] if found.size else np.array([], dtype=np.int64)
-            painted[index] = column(frames.snapshots.iloc[lines], useful[lines], num_slots, height)
-        image[:, x] = painted[index]
+    for index in np.unique(at[at < len(row_ends)]):
+        # A timeline row's snapshot is of its end; none means that nothing was held.
+        lines = by_time.get(row_ends[index], np.array([], dtype=np.int64))
+        pixels = column(frames.snapshots.iloc[lines], useful[lines], num_slots, height)
+        image[:, at == index] = pixels[:, np.newaxis]
     return image
 
 

@@ -18,7 +18,6 @@ from .canvas import canvas, to_png, to_svg
 WIDTH_INCHES = 12.0
 NUM_COLUMNS = 2
 MAP_PIXELS = {"width": 560, "height": 300}
-PNG_DPI = 120
 
 
 def parts(summaries: Sequence[dict[str, Any]]) -> bytes:
@@ -35,10 +34,9 @@ def parts_over_time_grid(runs: Sequence[RunFrames]) -> bytes:
     with canvas(WIDTH_INCHES, 0.4 + 1.9 * _num_rows(runs)) as figure:
         for run, ax in zip(runs, _grid(figure, runs), strict=True):
             parts_over_time.draw(run, ax, end_s=end_s)
-        handles = [
-            Patch(facecolor=part.colour, edgecolor=OUTLINE, label=part.name) for part in PARTS
-        ]
-        figure.legend(handles=handles, loc="outside upper center", ncols=len(PARTS))
+        figure.legend(
+            handles=parts_bars.part_patches(), loc="outside upper center", ncols=len(PARTS)
+        )
         _stamp(figure, all(run.summary["calibrated"] for run in runs))
         return to_svg(figure)
 
@@ -57,7 +55,7 @@ def memory_map_grid(runs: Sequence[RunFrames]) -> bytes:
         ]
         figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
         _stamp(figure, all(run.summary["calibrated"] for run in runs))
-        return to_png(figure, PNG_DPI)
+        return to_png(figure)
 
 
 def cache_or_not(no_cache: RunFrames, paged: RunFrames) -> bytes:
@@ -98,5 +96,6 @@ def _stamp(figure: Figure, calibrated: bool) -> None:
         )
 
 
-def _rgb(colour: tuple[int, int, int]) -> tuple[float, ...]:
-    return tuple(channel / 255 for channel in colour)
+def _rgb(colour: tuple[int, int, int]) -> tuple[float, float, float]:
+    red, green, blue = colour
+    return red / 255, green / 255, blue / 255

@@ -5,6 +5,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
+from matplotlib.patches import Patch
 
 from ..parts import OUTLINE, PARTS
 
@@ -41,11 +42,8 @@ def draw(summaries: Sequence[dict[str, Any]], parts_ax: Axes, running_ax: Axes) 
     _name_rows(parts_ax, [s["policy"] for s in summaries])
     parts_ax.set_xlim(0, 100)
     parts_ax.set_xlabel("share of the KV pool, mean over the loaded window (%)")
-    handles = [
-        parts_ax.barh(0, 0, color=part.colour, edgecolor=OUTLINE, label=part.name) for part in PARTS
-    ]
     parts_ax.legend(
-        handles=handles,
+        handles=part_patches(),
         loc="lower center",
         bbox_to_anchor=(0.5, 1.0),
         ncols=len(PARTS),
@@ -59,6 +57,11 @@ def draw(summaries: Sequence[dict[str, Any]], parts_ax: Axes, running_ax: Axes) 
     _name_rows(running_ax, [])
     running_ax.set_xlim(0, 1.22 * max([*running, 1e-9]))
     running_ax.set_xlabel("requests running together (mean)")
+
+
+def part_patches() -> list[Patch]:
+    """Legend handles for the parts, in their order."""
+    return [Patch(facecolor=part.colour, edgecolor=OUTLINE, label=part.name) for part in PARTS]
 
 
 def _name_rows(ax: Axes, names: Sequence[str]) -> None:

@@ -12,9 +12,12 @@ def draw(frames: RunFrames, ax: Axes, *, end_s: float) -> None:
     parts = parts_over_time(frames.timeline, frames.summary["pool_slots"])
     # A row's mean holds for the whole row: steps, not slopes.
     shares = [[*(100 * share), 100 * share[-1]] for share in parts.shares]
-    ax.stackplot(
+    areas = ax.stackplot(
         parts.edges_s, shares, colors=[part.colour for part in PARTS], step="post", linewidth=0
     )
+    for area in areas:
+        # As vectors, hundreds of steps in each of seven areas would be most of a report's bytes.
+        area.set_rasterized(True)
     loaded_s = (frames.summary["loaded_end_ns"] - frames.summary["start_ns"]) / NS_PER_S
     if loaded_s <= end_s:
         ax.axvline(loaded_s, color="black", linewidth=1, linestyle=(0, (4, 2)))

@@ -10,14 +10,14 @@ import pandas as pd
 POOL_SLOTS = 64
 PARTS = ("live", "reserved", "internal", "rounding", "cached", "external", "free")
 SHARES = {
-    "orca-max": (0.2, 0.125, 0.575, 0.0, 0.0, 0.1, 0.0),
+    "orca-max": (0.19, 0.135, 0.575, 0.0, 0.0, 0.1, 0.0),
     "contiguous": (0.6, 0.1, 0.05, 0.0, 0.0, 0.05, 0.2),
     "paged": (0.95, 0.01, 0.02, 0.0, 0.0, 0.01, 0.01),
 }
 MEAN_RUNNING = {"orca-max": 7.0, "contiguous": 20.25, "paged": 34.21}
 
 
-def summary(policy: str, **changed: Any) -> dict[str, Any]:
+def summary(policy: str, /, **changed: Any) -> dict[str, Any]:
     """A summary with every documented key."""
     latency = {"mean": 120.5, "p50": 100.25, "p99": 950.0}
     shares = dict(zip(PARTS, SHARES[policy], strict=True))
@@ -107,7 +107,7 @@ def snapshots() -> pd.DataFrame:
     )
 
 
-def write_run(directory: Path, policy: str, **changed: Any) -> dict[str, Any]:
+def write_run(directory: Path, policy: str, /, **changed: Any) -> dict[str, Any]:
     """Write a run directory with snapshots; return its summary."""
     directory.mkdir(parents=True)
     made = summary(policy, **changed)
@@ -154,8 +154,9 @@ def comparison(*summaries: dict[str, Any], saturated: bool = True, **trace: Any)
             "pool_bytes": 65536,
             "max_model_len": 32,
             "terms": [],
-            "notes": ["a note about windows"],
+            "notes": [],
         },
+        "notes": ["a note about windows"],
         "trace": {
             "name": "sharegpt-like",
             "format": "synthetic",
@@ -169,3 +170,8 @@ def comparison(*summaries: dict[str, Any], saturated: bool = True, **trace: Any)
         "latency_note": "UNCALIBRATED: not fitted",
         "policies": list(summaries),
     }
+
+
+def write_runs(directory: Path) -> list[dict[str, Any]]:
+    """A run directory for each fabricated policy in `directory`; return the summaries."""
+    return [write_run(directory / policy, policy) for policy in SHARES]

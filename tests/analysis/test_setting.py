@@ -1,0 +1,132 @@
+"""From flags to a trace and a configuration."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+
+from kvtwin.analysis.options import Inputs
+from kvtwin.analysis.setting import load_config, load_trace
+from kvtwin.sim import RunConfig, size_pool
+from kvtwin.traces import UserError, synthesize, write_trace
+
+
+@pytest.fixture
+def trace_path(tmp_path: Path) -> Path:
+    path = tmp_path / "trace.csv"
+    write_trace(synthesize("sharegpt-like", 20, 1, rate=2.0), path, "kvtwin-csv")
+    return path
+
+
+def test_nothing_said_is_the_reference_setting() -> None:
+    config = load_config(Inputs(), policy=None)
+    pool = size_pool(config)
+    assert (config.model, pool.num_blocks, pool.num_slots) == ("OPT-13B", 983, 15_728)
+    assert (pool.max_model_len, config.watermark) == (2048, 0.01)
+    trace = load_trace(Inputs(), config.seed)
+    assert (trace.name, trace.num_requests, trace.saturated) == ("sharegpt-like", 2000, True)
+
+
+def test_a_workload_alone_keeps_the_reference_setting() -> None:
+    inputs = Inputs(workload="alpaca-like", num_requests=10, rate=4.0)
+    assert size_pool(load_config(inputs, policy=None)).num_slots == 15_728
+    trace = load_trace(inputs, 0)
+    assert (trace.name, trace.num_requests, trace.saturated) == ("alpaca-like", 10, False)
+
+
+@pytest.mark.parametrize(
+    ("flags", "num_slots"),
+    [
+        ({"num_gpu_blocks_override": 100}, 1600),
+        ({"kv_cache_memory_bytes": 2**30}, 1296),
+        # Bigger blocks do not make the pool bigger.
+        ({"block_size": 32}, 15_712),
+    ],
+)
+def test_flags_go_before_the_reference_pool(flags: dict[str, Any], num_slots: int) -> None:
+    assert size_pool(load_config(Inputs(**flags), policy=None)).num_slots == num_slots
+
+
+def test_a_utilization_sizes_the_pool_from_the_gpu() -> None:
+    config = load_config(Inputs(gpu_memory_utilization=0.8), policy=None)
+    assert config.kv_cache_memory_bytes is None
+
+
+def test_a_model_and_a_gpu_size_the_pool() -> None:
+    config = load_config(Inputs(model="llama-3.1-8b", gpu="h100"), policy="paged")
+    assert (config.kv_cache_memory_bytes, config.max_model_len, config.watermark) == (None, None, 0)
+
+
+def test_a_trace_needs_a_model_and_a_gpu(trace_path: Path) -> None:
+    with pytest.raises(UserError, match=r"trace.csv needs --model and --gpu"):
+        load_config(Inputs(trace=trace_path), policy=None)
+    with pytest.raises(UserError, match=r"--gpu"):
+        load_config(Inputs(trace=trace_path, model="opt-13b"), policy=None)
+
+
+def test_a_trace_is_cut_and_sped_up(trace_path: Path) -> None:
+    whole = load_trace(Inputs(trace=trace_path), 0)
+    cut = load_trace(Inputs(trace=trace_path, num_requests=5, rate_scale=2.0), 0)
+    assert (whole.num_requests, cut.num_requests) == (20, 5)
+    last = whole.chunks[0].arrival_ns[4]
+    assert cut.chunks[0].arrival_ns[-1] == (last + 1) // 2
+
+
+def test_a_configuration_file_is_the_whole_setting(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text('model = "opt-13b"\ngpu = "a100-40gb"\nblock-size = 8\nseed = 3\n')
+    config = load_config(Inputs(config=path, seed=4), policy="orca-max")
+    assert (config.block_size, config.seed, config.policy) == (8, 4, "orca-max")
+    assert config.kv_cache_memory_bytes is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"rate": 2.0}, "--rate is for generated requests"),
+        ({"burstiness": 2.0}, "--burstiness is for generated requests"),
+        ({"workload": "alpaca-like"}, "--workload is for generated requests"),
+    ],
+)
+def test_a_trace_excludes_generator_flags(
+    trace_path: Path, flags: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UserError, match=words):
+        load_trace(Inputs(trace=trace_path, **flags), 0)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"format": "azure"},
+        {"burstiness": 2.0},
+        {"num_requests": 0},
+        {"workload": "chat"},
+        {"rate": -1.0},
+        {"rate_scale": 0.0},
+    ],
+)
+def test_bad_generator_flags_are_refused(flags: dict[str, Any]) -> None:
+    with pytest.raises(UserError):
+        load_trace(Inputs(**flags), 0)
+
+
+def test_help_gives_the_defaults_of_the_configuration() -> None:
+    defaults = {field.name: field.default for field in fields(RunConfig)}
+    hints = get_type_hints(Inputs, include_extras=True)
+    checked = 0
+    for name in defaults.keys() & hints.keys():
+        found = re.search(r"\(default ([^),]+)\)", hints[name].__metadata__[0].help)
+        if found:
+            shown = {True: "yes", False: "no"}
+            value = defaults[name]
+            expected = shown[value] if isinstance(value, bool) else str(value)
+            assert found[1] == expected, name
+            checked += 1
+    assert checked == 13
+
+
+def test_every_setting_of_a_run_has_a_flag() -> None:
+    assert {field.name for field in fields(RunConfig)} - {"policy"} <= set(vars(Inputs()))

@@ -1,0 +1,116 @@
+"""What people see at a terminal or through a pipe."""
+
+import pytest
+from fabricated import SHARES, comparison, summary
+
+from kvtwin.analysis.metrics import notices
+from kvtwin.analysis.run_block import run_lines
+from kvtwin.analysis.table import WIDTH_COLUMNS, memory_table, print_comparison, request_table
+
+
+def printed(capsys: pytest.CaptureFixture[str], *summaries: dict[str, object]) -> list[str]:
+    facts = comparison(*summaries)
+    print_comparison(facts["policies"], notices(facts), "The verdict " + "x" * 200, "out/r.html")
+    return capsys.readouterr().out.splitlines()
+
+
+def cells(lines: list[str], heading: str, policy: str) -> list[str]:
+    """The numbers of `policy` in the table that begins with `heading`."""
+    start = next(i for i, line in enumerate(lines) if line.startswith(heading))
+    return next(line.split()[1:] for line in lines[start:] if line.startswith(policy))
+
+
+def test_memory_columns() -> None:
+    headings = [column.header for column in memory_table([summary("paged")]).columns]
+    assert headings == [
+        "policy",
+        "running",
+        "live",
+        "reserved",
+        "internal",
+        "rounding",
+        "cached",
+        "external",
+        "free",
+        "largest free run",
+    ]
+
+
+def test_request_columns() -> None:
+    headings = [column.header for column in request_table([summary("paged")]).columns]
+    assert headings == ["policy", "preempt", "rejected", "clipped", "tok/s"] + [
+        "TTFT p50",
+        "TTFT p99",
+        "TPOT p50",
+        "TPOT p99",
+        "ITL p99",
+    ]
+
+
+def test_numbers_land_in_their_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed(
+        capsys,
+        *(summary(policy) for policy in SHARES if policy != "paged"),
+        summary("paged", preemptions=90384, num_rejected=1, num_clipped=2),
+    )
+    assert cells(lines, "Mean requests running", "paged") == (
+        ["34.2", "95.0", "1.0", "2.0", "0.0", "0.0", "1.0", "1.0", "50.0"]
+    )
+    assert cells(lines, "Requests", "paged") == (
+        ["90,384", "1", "2", "1,234", "100", "950", "100", "950", "950"]
+    )
+
+
+def test_big_numbers_fit_into_the_width(capsys: pytest.CaptureFixture[str]) -> None:
+    hours = {"mean": 4_530_598.2, "p50": 4_530_598.2, "p99": 14_530_598.2}
+    big = summary(
+        "orca-max", policy="static-iteration", ttft_ms=hours, output_tokens_per_s=123456.7
+    )
+    lines = printed(capsys, big, summary("paged", preemptions=1_234_567))
+    tables = lines[: next(i for i, line in enumerate(lines) if line.startswith("TTFT:"))]
+    assert max(map(len, tables)) <= WIDTH_COLUMNS
+    assert not any("…" in line for line in lines)
+    assert "14,530,598" in cells(lines, "Requests", "static-iteration")
+
+
+def test_undefined_latencies_are_dashes(capsys: pytest.CaptureFixture[str]) -> None:
+    undefined = {"mean": None, "p50": None, "p99": None}
+    lines = printed(capsys, summary("paged", tpot_ms=undefined, largest_free_run_share=None))
+    assert cells(lines, "Requests", "paged")[-3:-1] == ["-", "-"]
+    assert cells(lines, "Mean requests running", "paged")[-1] == "-"
+
+
+def test_the_verdict_is_the_last_line_and_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(capsys, summary("paged"))[-1] == "The verdict " + "x" * 200
+
+
+def test_uncalibrated_latencies_are_stamped(capsys: pytest.CaptureFixture[str]) -> None:
+    assert any(
+        "latencies in ms, UNCALIBRATED" in line for line in printed(capsys, summary("paged"))
+    )
+    fitted = printed(capsys, summary("paged", calibrated=True))
+    assert not any("UNCALIBRATED" in line for line in fitted)
+
+
+def test_run_block_has_the_names_of_vllm_bench() -> None:
+    block = run_lines(summary("paged", preemptions=7), num_generated_tokens=1234567)
+    values = dict(line.rsplit(":", 1) for line in block if ":" in line and "(" not in line[-3:])
+    for label, value in {
+        "Successful requests": "3",
+        "Total generated tokens": "1,234,567",
+        "Output token throughput (tok/s)": "1,234.50",
+        "Preemptions": "7",
+        "Mean TTFT (ms)": "120",
+        "P99 E2EL (ms)": "950",
+        "P50 Queue (ms)": "-",
+        "Live (%)": "95.00",
+        "Free (%)": "1.00",
+    }.items():
+        assert values[label].strip() == value, label
+    assert any("UNCALIBRATED" in line for line in block)
+
+
+def test_run_block_of_a_fitted_model_is_not_stamped() -> None:
+    assert not any(
+        "UNCALIBRATED" in line for line in run_lines(summary("paged", calibrated=True), 1)
+    )

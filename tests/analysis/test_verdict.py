@@ -1,0 +1,78 @@
+"""The one sentence that answers the question."""
+
+from typing import Any
+
+from fabricated import SHARES, summary
+
+from kvtwin.analysis.verdict import comparison_verdict, run_verdict
+
+
+def with_live(policy: str, live: float, /, **changed: Any) -> dict[str, Any]:
+    shares = summary(policy)["shares"] | {"live": live}
+    return summary(policy, shares=shares, **changed)
+
+
+def test_best_next_and_worst_are_named_with_their_batches() -> None:
+    assert comparison_verdict([summary(policy) for policy in SHARES]) == (
+        "paged keeps 95.0 % of the KV pool live, 1.6 times contiguous (60.0 %) and 5.0 times "
+        "orca-max (19.0 %); 34.2 requests run together on average, against 20.2 in contiguous "
+        "and 7.0 in orca-max."
+    )
+
+
+def test_the_order_of_the_policies_does_not_matter() -> None:
+    summaries = [summary(policy) for policy in SHARES]
+    assert comparison_verdict(summaries) == comparison_verdict(summaries[::-1])
+
+
+def test_next_is_not_named_twice_when_it_is_the_worst_too() -> None:
+    assert comparison_verdict([summary("paged"), summary("orca-max")]) == (
+        "paged keeps 95.0 % of the KV pool live, 5.0 times orca-max (19.0 %); "
+        "34.2 requests run together on average, against 7.0 in orca-max."
+    )
+
+
+def test_a_small_lead_is_given_in_points() -> None:
+    verdict = comparison_verdict([with_live("paged", 0.95), with_live("contiguous", 0.93)])
+    assert "95.0 % of the KV pool live, 2.0 points more than contiguous (93.0 %);" in verdict
+
+
+def test_equals_share_the_first_place() -> None:
+    summaries = [with_live("paged", 0.9), with_live("contiguous", 0.9001), summary("orca-max")]
+    assert comparison_verdict(summaries).startswith(
+        "contiguous and paged keep 90.0 % each of the KV pool live, 4.7 times orca-max"
+    )
+    assert comparison_verdict(summaries[:2]) == (
+        "contiguous and paged keep 90.0 % of the KV pool live each; "
+        "20.2 and 34.2 requests run together on average."
+    )
+
+
+def test_a_policy_without_a_cache_does_not_compete() -> None:
+    no_cache = with_live("orca-max", 0.0, policy="no-cache")
+    assert "no-cache" not in comparison_verdict([no_cache, summary("paged"), summary("orca-max")])
+    assert "nothing to compare" in comparison_verdict([no_cache])
+
+
+def test_rejections_of_the_winner_are_said() -> None:
+    winner = summary("paged", num_rejected=1, num_finished=2)
+    verdict = comparison_verdict([winner, summary("orca-max")])
+    assert verdict.endswith("7.0 in orca-max (paged rejected 1 of 3 requests).")
+
+
+def test_a_run_alone_says_where_the_rest_is() -> None:
+    assert run_verdict(summary("orca-max")) == (
+        "orca-max keeps 19.0 % of the KV pool live and runs 7.0 requests together on average; "
+        "most of the rest is internal (57.5 %)."
+    )
+
+
+def test_a_run_that_finished_nothing_says_so() -> None:
+    verdict = run_verdict(summary("paged", num_finished=0, num_rejected=3))
+    assert verdict == "paged finished none of 3 requests: 3 were rejected."
+
+
+def test_a_run_without_a_cache_says_what_that_costs() -> None:
+    verdict = run_verdict(with_live("paged", 0.0, policy="no-cache", recomputed_tokens=12345))
+    assert "keeps no KV cache" in verdict
+    assert "12,345 tokens were computed again" in verdict
