@@ -7,6 +7,8 @@ import typer
 
 from kvtwin.traces import FORMATS, WORKLOADS, WRITABLE_FORMATS
 
+from ..options import JsonOption
+
 if TYPE_CHECKING:
     from kvtwin.traces import LengthSummary, TraceSummary
 
@@ -32,9 +34,7 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Replace --out if it 
 def info(
     path: PathArgument,
     format: FormatOption = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, nothing else.")
-    ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Print what a trace holds: requests, arrivals, lengths."""
     from dataclasses import asdict

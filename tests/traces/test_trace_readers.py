@@ -71,6 +71,8 @@ def test_azure_2024_mixes_fractions_and_zones(tmp_path: Path) -> None:
 def test_vidur_seconds_are_rounded_once(tmp_path: Path, header: str) -> None:
     rows = {
         "0.0": 0,
+        "4.9e-10": 0,
+        "2.5e-09": 3,
         "1e-05": 10_000,
         "0.0001000004": 100_000,
         "0.0001000005": 100_001,
