@@ -13,9 +13,7 @@ LATENCIES = (
     ("queue_ms", "Queue", "queue time: first admission minus arrival"),
 )
 STATISTICS = ("mean", "p50", "p99")
-LOADED_WINDOW = (
-    "loaded window: from the first arrival until every request was admitted once or rejected"
-)
+LOADED_WINDOW = "from the first arrival until every request was admitted once or rejected"
 UNCALIBRATED = "UNCALIBRATED"
 UNCALIBRATED_NOTE = (
     f"{UNCALIBRATED}: step times come from a cost model that is not fitted to measurements; "

@@ -8,8 +8,8 @@ WIDTH = 60
 LABEL_WIDTH = 42
 
 
-def run_lines(summary: dict[str, Any], num_generated_tokens: int) -> list[str]:
-    """Lines without the verdict. `num_generated_tokens`: output tokens of finished requests."""
+def run_lines(summary: dict[str, Any]) -> list[str]:
+    """All lines but the verdict. Token counts are those of finished requests."""
     duration_s = (summary["end_ns"] - summary["start_ns"]) / 1e9
     lines = [
         f" kvtwin run: {summary['policy']} ".center(WIDTH, "="),
@@ -17,7 +17,9 @@ def run_lines(summary: dict[str, Any], num_generated_tokens: int) -> list[str]:
         _line("Rejected requests", f"{summary['num_rejected']:,}"),
         _line("Clipped requests", f"{summary['num_clipped']:,}"),
         _line("Simulated duration (s)", f"{duration_s:,.2f}"),
-        _line("Total generated tokens", f"{num_generated_tokens:,}"),
+        _line("Total input tokens", f"{summary['num_prompt_tokens']:,}"),
+        _line("Total generated tokens", f"{summary['num_output_tokens']:,}"),
+        _line("Request throughput (req/s)", f"{summary['requests_per_s']:,.2f}"),
         _line("Output token throughput (tok/s)", f"{summary['output_tokens_per_s']:,.2f}"),
         _line("Mean running requests", f"{summary['mean_running']:.2f}"),
         _line("Preemptions", f"{summary['preemptions']:,}"),

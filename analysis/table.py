@@ -12,7 +12,9 @@ from .metrics import Notice
 from .parts import PART_NAMES
 
 Summary = dict[str, Any]
+# Where the tables end for any usual numbers.
 WIDTH_COLUMNS = 100
+PIPE_WIDTH_COLUMNS = 1000
 # All are in --json and in the report; these fit beside the rest.
 SHOWN_LATENCIES = (
     ("ttft_ms", "TTFT", "p50"),
@@ -29,7 +31,7 @@ def memory_table(summaries: Sequence[Summary]) -> Table:
     table.add_column("running", justify="right", no_wrap=True)
     for name in PART_NAMES:
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("largest free run", justify="right")
+    table.add_column("largest run", justify="right", no_wrap=True)
     for summary in summaries:
         largest = summary["largest_free_run_share"]
         table.add_row(
@@ -62,22 +64,31 @@ def request_table(summaries: Sequence[Summary]) -> Table:
 def print_comparison(
     summaries: Sequence[Summary], notices: Sequence[Notice], verdict: str, out: str
 ) -> None:
-    """Both tables, what must not be overlooked, where the files are, and the verdict last."""
-    console = _console()
+    """Both tables, what must not be overlooked, where the report is, and the verdict last."""
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        # A pipe has no width: cut nothing off.
+        console = Console(highlight=False, markup=False, width=PIPE_WIDTH_COLUMNS)
+
+    def say(line: str, style: str) -> None:
+        console.print(line, style=style, soft_wrap=True)
+
     console.print(memory_table(summaries))
+    console.print()
     console.print(request_table(summaries))
     for _, name, meaning in LATENCIES[:3]:
-        console.print(f"{name}: {meaning}", style="dim")
-    console.print(f"{LOADED_WINDOW}; largest free run: % of the free slots", style="dim")
+        say(f"{name}: {meaning}", "dim")
+    say(f"Loaded window: {LOADED_WINDOW}", "dim")
+    say("Largest run: longest run of adjacent free slots, % of all free slots", "dim")
+    console.print()
     for notice in notices:
-        console.print(f"{notice.kind}: {notice.text}", style="bold" if notice.serious else "dim")
-    console.print(f"Report: {out}")
-    # soft_wrap: the verdict stays one line, whatever the width.
-    console.print(verdict, style="bold", soft_wrap=True)
+        say(f"{notice.kind}: {notice.text}", "bold" if notice.serious else "dim")
+    say(f"Report: {out}", "none")
+    say(verdict, "bold")
 
 
 def _table(title: str) -> Table:
-    # Two spaces between columns and none around: all columns fit into WIDTH_COLUMNS.
+    # Two spaces between columns and none around, to fit into WIDTH_COLUMNS.
     table = Table(
         title=title,
         title_justify="left",
@@ -88,11 +99,3 @@ def _table(title: str) -> Table:
     )
     table.add_column("policy", no_wrap=True)
     return table
-
-
-def _console() -> Console:
-    # rich assumes 80 columns where there is no terminal; files and pipes have no such limit.
-    plain = Console(highlight=False, markup=False)
-    return (
-        plain if plain.is_terminal else Console(highlight=False, markup=False, width=WIDTH_COLUMNS)
-    )

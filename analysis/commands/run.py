@@ -26,12 +26,8 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Run one policy on a trace and write a run directory."""
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
     from kvtwin.sim import simulate
 
-    from ..layout import REQUESTS
     from ..output_dir import check_output_dir, replacing
     from ..printing import print_json
     from ..run_block import run_lines
@@ -50,11 +46,9 @@ def run(
             decisions=decisions,
             paranoid=inputs.paranoid,
         )
-        finished = pq.read_table(staging / REQUESTS, filters=[("status", "=", "finished")])
     if as_json:
         print_json({"config": config.to_dict(), "summary": summary})
         return
-    num_generated_tokens = pc.sum(finished["num_output_tokens"]).as_py() or 0
-    print("\n".join(run_lines(summary, num_generated_tokens)))
+    print("\n".join(run_lines(summary)))
     print(f"Run directory: {out}")
     print(run_verdict(summary))

@@ -36,7 +36,8 @@ def rejected(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """Output directory and JSON object of a small comparison in a process of its own."""
     out = tmp_path_factory.mktemp("compare") / "out"
-    command = [sys.executable, "-m", "kvtwin.analysis.cli", "compare", *SMALL]
+    command = [sys.executable, "-c", "from kvtwin.analysis.cli import main; main()"]
+    command += ["compare", *SMALL]
     command += ["--policies", POLICIES, "--out", str(out), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stderr == ""
@@ -116,9 +117,8 @@ def test_help_needs_nothing_heavy() -> None:
         "heavy = {'numpy', 'pyarrow', 'pandas', 'matplotlib', 'simpy', 'torch', 'rich', 'jinja2'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
     assert "compare" in done.stdout
 
@@ -161,7 +161,7 @@ def test_policies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (
             ["compare", "--no-such-flag"],
-            "No such option: --no-such-flag; see kvtwin compare --help",
+            "--no-such-flag; see kvtwin compare --help",
         ),
         (["compare", "--num-requests", "many"], "--num-requests"),
         (["nonsense"], "nonsense"),
