@@ -50,7 +50,7 @@ def request_table(summaries: Sequence[Summary]) -> Table:
     for heading in ("preempt", "rejected", "clipped", "tok/s"):
         table.add_column(heading, justify="right", no_wrap=True)
     for _, name, statistic in SHOWN_LATENCIES:
-        table.add_column(f"{name} {statistic}", justify="right")
+        table.add_column(f"{name}\n{statistic}", justify="right", no_wrap=True)
     for summary in summaries:
         table.add_row(
             summary["policy"],

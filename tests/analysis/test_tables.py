@@ -40,7 +40,7 @@ def test_request_columns() -> None:
     headings = [column.header for column in request_table([summary("paged")]).columns]
     assert headings == [
         *("policy", "preempt", "rejected", "clipped", "tok/s"),
-        *("TTFT p50", "TTFT p99", "TPOT p50", "TPOT p99", "ITL p99"),
+        *("TTFT\np50", "TTFT\np99", "TPOT\np50", "TPOT\np99", "ITL\np99"),
     ]
 
 
