@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence as Seq
+from collections.abc import Sequence as Seq
 from heapq import heappop, heappush
 
 from .sequence import NEVER, Sequence
@@ -19,7 +19,7 @@ class GrowthCalendar:
     """
 
     def __init__(self) -> None:
-        self._buckets: dict[int, list[Sequence]] = {}
+        self.buckets: dict[int, list[Sequence]] = {}  # by step; a bucket may have been left by everybody
         self._tails: dict[int, int] = {}
 
     def add(self, seq: Sequence, step: int, growth_tokens: int, growth_slots: int) -> None:
@@ -36,9 +36,9 @@ class GrowthCalendar:
             seq.tail_step = first_growth + (num_growths - 1) * growth_tokens
             if seq.tail:
                 self._tails[seq.tail_step] = self._tails.get(seq.tail_step, 0) + seq.tail
-        bucket = self._buckets.get(first_growth)
+        bucket = self.buckets.get(first_growth)
         if bucket is None:
-            bucket = self._buckets[first_growth] = []
+            bucket = self.buckets[first_growth] = []
         bucket.append(seq)
         seq.due = bucket
 
@@ -51,41 +51,50 @@ class GrowthCalendar:
         if seq.tail and seq.tail_step >= step:
             self._tails[seq.tail_step] -= seq.tail
 
-    def pop(self, step: int) -> list[Sequence] | None:
-        """Everybody who grows in `step`; None if nobody does. The list is the caller's until `put_back`."""
-        return self._buckets.pop(step, None) or None
-
     def pop_tail(self, step: int) -> int:
         return self._tails.pop(step, 0)
 
     def put_back(self, step: int, bucket: list[Sequence]) -> None:
         """These grow again in `step`."""
-        others = self._buckets.get(step)
+        others = self.buckets.get(step)
         if others:
             bucket += others
             bucket.sort(key=lambda seq: seq.serial)
             for seq in others:
                 seq.due = bucket
-        self._buckets[step] = bucket
+        self.buckets[step] = bucket
 
     def next_step(self) -> int:
         """The next step in which somebody grows; far away if nobody will."""
-        return min((step for step, bucket in self._buckets.items() if bucket), default=1 << 62)
+        return min((step for step, bucket in self.buckets.items() if bucket), default=1 << 62)
 
-    def steps_after(self, step: int, num_steps: int) -> Iterator[tuple[int, int]]:
-        """(i, step + i) for each 0 < i < num_steps in which somebody grows."""
-        buckets = self._buckets
-        for i in range(1, num_steps):
-            if step + i in buckets:
-                if buckets[step + i]:
-                    yield i, step + i
-                else:
-                    del buckets[step + i]
+    def take_ahead(
+        self, step: int, ends_ns: Seq[int], growth_tokens: int
+    ) -> tuple[list[Sequence], int, int, int]:
+        """Move on everybody who grows in the steps behind `step`; step + i is planned when step + i - 1 ends.
+
+        At most `growth_tokens` steps, so that nobody grows twice. Returns who grows, in order; the sum of the times
+        at which they do; the tail slots that come to be; and these times the times at which they do.
+        """
+        buckets, tails = self.buckets, self._tails
+        growers: list[Sequence] = []
+        growth_moment = num_tail = tail_moment = 0
+        for i in range(len(ends_ns) - 1):
+            bucket = buckets.pop(step + 1 + i, None)
+            if bucket:
+                growers += bucket
+                growth_moment += len(bucket) * ends_ns[i]
+                buckets[step + 1 + i + growth_tokens] = bucket
+                tail = tails.pop(step + 1 + i, 0)
+                if tail:
+                    num_tail += tail
+                    tail_moment += tail * ends_ns[i]
+        return growers, growth_moment, num_tail, tail_moment
 
     def steps_within(self, step: int, num_steps: int, num_units: int) -> int:
         """The largest number of steps from `step` on, at most `num_steps`, in which at most `num_units` grow after the first."""
-        for i, due in self.steps_after(step, num_steps):
-            num_units -= len(self._buckets[due])
+        for i in range(1, num_steps):
+            num_units -= len(self.buckets.get(step + i, ()))
             if num_units < 0:
                 return i
         return num_steps

@@ -8,6 +8,7 @@ import simpy
 
 from .engine import Engine
 from .executor import Executor
+from .queue import NO_ARRIVAL
 
 
 def drive(engine: Engine, executor: Executor) -> int:
@@ -19,16 +20,22 @@ def drive(engine: Engine, executor: Executor) -> int:
 
 
 def _serve(env: simpy.Environment, engine: Engine, executor: Executor) -> Generator[simpy.Event, None, None]:
+    """Steps, one behind the other. The environment's clock is set only when another event is due before a step ends."""
+    now_ns = int(env.now)
     while True:
-        now_ns = int(env.now)
         plan = engine.plan(now_ns)
         if plan is None:
-            next_arrival_ns = engine.queue.next_arrival_ns
-            if next_arrival_ns is None:
-                return
-            yield env.timeout(next_arrival_ns - now_ns)
-            engine.idle(now_ns, next_arrival_ns)
+            if engine.queue.next_arrival_ns == NO_ARRIVAL:
+                break
+            end_ns, ends_ns = engine.queue.next_arrival_ns, ()
         else:
             ends_ns = executor.execute(plan)
-            yield env.timeout(ends_ns[-1] - now_ns)
+            end_ns = ends_ns[-1]
+        if env.peek() <= end_ns:
+            yield env.timeout(end_ns - env.now)
+        if plan is None:
+            engine.idle(now_ns, end_ns)
+        else:
             engine.commit(plan, ends_ns)
+        now_ns = end_ns
+    yield env.timeout(now_ns - env.now)

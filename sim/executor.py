@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence as Seq
-from itertools import accumulate, islice
+from itertools import accumulate
 from typing import Protocol
 
 from .cost import SHIFT, TOTALS, CostModel
@@ -38,37 +38,47 @@ class CostExecutor:
         ]
 
     def execute(self, plan: Plan) -> Seq[int]:
-        if plan.max_steps == 1:
-            return (plan.start_ns + self._step_ns(plan.totals),)
+        start_ns = plan.start_ns
+        if plan.chunks or plan.moved_slots or plan.num_prefill_tokens:
+            return (start_ns + self._step_ns(plan.totals),)
         num_seqs, context = plan.num_decode_tokens, plan.decode_context_slots
-        lines = [
-            (constant + per_token * num_seqs + per_slot * context, per_slot * num_seqs)
-            for constant, per_token, per_slot in self._decode_terms
-        ]
+        base = slope = 0
+        for constant, per_token, per_slot in self._decode_terms:
+            term = constant + per_token * num_seqs + per_slot * context
+            if term > base:
+                base, slope = term, per_slot * num_seqs
+        first_ns = base >> SHIFT or 1
         num_steps = plan.max_steps
-        first_ns = max(1, max(lines)[0] >> SHIFT)
-        if plan.deadline_ns is not None:
+        if num_steps > 1:
             # No later step is shorter than the first, so this many reach the deadline.
-            num_steps = min(num_steps, max(0, plan.deadline_ns - plan.start_ns - 1) // first_ns + 1)
-        ends_ns = self._ends(plan.start_ns, lines, num_steps)
-        if plan.deadline_ns is not None and ends_ns[-1] >= plan.deadline_ns:
-            del ends_ns[bisect_left(ends_ns, plan.deadline_ns) + 1 :]
-        return ends_ns
-
-    @staticmethod
-    def _ends(start_ns: int, lines: list[tuple[int, int]], num_steps: int) -> list[int]:
-        """End times of steps that last max over lines of (base + slope x i) >> SHIFT ns, at least 1."""
+            enough = (plan.deadline_ns - start_ns - 1) // first_ns + 1
+            if enough < num_steps:
+                num_steps = enough
+        if num_steps <= 1:
+            return (start_ns + first_ns,)
         last = num_steps - 1
-        base, slope = max(lines)
-        # The line that is on top at both ends is on top in between.
-        if all(other + more * last <= base + slope * last for other, more in lines) and base >> SHIFT:
-            if slope:
+        for constant, per_token, per_slot in self._decode_terms:
+            at_last = constant + per_token * num_seqs + per_slot * (context + num_seqs * last)
+            if at_last > base + slope * last:
+                durations = self._crossing(num_seqs, context, num_steps)
+                break
+        else:  # the term that is on top at both ends is on top in between
+            if slope and base >> SHIFT:
                 scaled = range(base, base + slope * num_steps, slope)
                 durations = [value >> SHIFT for value in scaled]
             else:
-                durations = [base >> SHIFT] * num_steps
-        else:
-            durations = [
-                max(1, max(base + slope * i for base, slope in lines) >> SHIFT) for i in range(num_steps)
-            ]
-        return list(islice(accumulate(durations, initial=start_ns), 1, None))
+                durations = [first_ns] * num_steps if not slope else self._crossing(num_seqs, context, num_steps)
+        ends_ns = list(accumulate(durations, initial=start_ns))
+        del ends_ns[0]
+        if ends_ns[-1] > plan.deadline_ns:
+            del ends_ns[bisect_left(ends_ns, plan.deadline_ns) + 1 :]
+        return ends_ns
+
+    def _crossing(self, num_seqs: int, context: int, num_steps: int) -> list[int]:
+        """Durations where the longest term changes on the way, or where they are under a nanosecond."""
+        return [
+            max(constant + per_token * num_seqs + per_slot * slots for constant, per_token, per_slot in self._decode_terms)
+            >> SHIFT
+            or 1
+            for slots in range(context, context + num_seqs * num_steps, num_seqs)
+        ]

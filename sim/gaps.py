@@ -36,19 +36,21 @@ class GapHistogram:
         self.total_ns += gap_ns * num
         self.num += num
 
-    def add_steps(self, start_ns: int, ends_ns: Seq[int], last_ns: int, num: int) -> None:
-        """`num` gaps in each of consecutive steps that end at `ends_ns`; steps never get shorter, the last takes `last_ns`."""
-        first_ns = ends_ns[0] - start_ns
-        index = self._bin(last_ns)
-        if first_ns == last_ns or self._bin(first_ns) == index:
-            num *= len(ends_ns)
-            self.counts[index] = self.counts.get(index, 0) + num
-            self.total_ns += (ends_ns[-1] - start_ns) * (num // len(ends_ns))
-            self.num += num
-            return
-        for end_ns in ends_ns:
-            self.add(end_ns - start_ns, num)
-            start_ns = end_ns
+    def add_steps(self, start_ns: int, ends_ns: Seq[int], num: int) -> None:
+        """`num` gaps in each of consecutive steps that end at `ends_ns`; no step is shorter than the one before."""
+        num_steps = len(ends_ns)
+        if num_steps > 1:
+            first, last = self._bin(ends_ns[0] - start_ns), self._bin(ends_ns[-1] - ends_ns[-2])
+            if first != last:
+                for end_ns in ends_ns:
+                    self.add(end_ns - start_ns, num)
+                    start_ns = end_ns
+                return
+        else:
+            first = self._bin(ends_ns[0] - start_ns)
+        self.counts[first] = self.counts.get(first, 0) + num * num_steps
+        self.total_ns += (ends_ns[-1] - start_ns) * num
+        self.num += num * num_steps
 
     def mean_ms(self) -> float | None:
         """Exact mean, None without a gap."""

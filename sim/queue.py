@@ -8,6 +8,8 @@ from collections import deque
 from .requests import RequestTable
 from .sequence import Sequence
 
+NO_ARRIVAL = 1 << 62  # ns, after everything
+
 
 class WaitingQueue:
     """Fresh requests are two positions in the list of accepted rows; only the head is ever made a Sequence."""
@@ -19,19 +21,19 @@ class WaitingQueue:
         self._num_arrived = 0
         self._num_admitted = 0
         self._preempted: deque[Sequence] = deque()
+        self.next_arrival_ns = self._arrivals[0] if self._arrivals else NO_ARRIVAL
         self._head: Sequence | None = None  # of the fresh ones, once somebody has looked at it
 
-    def advance(self, now_ns: int) -> None:
-        """Let in everybody who has arrived by `now_ns`."""
-        self._num_arrived = bisect_right(self._arrivals, now_ns, self._num_arrived)
+    def advance(self, now_ns: int) -> int:
+        """Let in everybody who has arrived by `now_ns`. Returns how many wait."""
+        if self.next_arrival_ns <= now_ns:
+            self._num_arrived = bisect_right(self._arrivals, now_ns, self._num_arrived)
+            more = self._num_arrived < len(self._arrivals)
+            self.next_arrival_ns = self._arrivals[self._num_arrived] if more else NO_ARRIVAL
+        return self._num_arrived - self._num_admitted + len(self._preempted)
 
     def __len__(self) -> int:
         return self._num_arrived - self._num_admitted + len(self._preempted)
-
-    @property
-    def next_arrival_ns(self) -> int | None:
-        """When the next accepted request arrives, None after the last."""
-        return self._arrivals[self._num_arrived] if self._num_arrived < len(self._arrivals) else None
 
     @property
     def all_admitted(self) -> bool:

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .decisions import Decisions
-from .recorder import FIELDS, Row
+from .ledger import FIELDS
+from .recorder import Row
 from .requests import UNKNOWN, RequestTable
 from .summary import PARTS, parts_of
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .recorder import FIELDS, Recorder
+from .ledger import FIELDS
+from .recorder import Recorder
 from .requests import RequestTable
 
 PARTS = ("live", "reserved", "internal", "rounding", "cached", "external", "free")
@@ -19,7 +20,7 @@ _OVERLOAD_WAITING = 10
 Ints = npt.NDArray[np.int64]
 
 
-def parts_of(sums: list[int]) -> dict[str, int]:
+def parts_of(sums: tuple[int, ...]) -> dict[str, int]:
     """Slots x ns of the seven parts, from the recorder's sums. No policy keeps a cache yet."""
     total = dict(zip(FIELDS, sums, strict=True))
     return {
@@ -33,7 +34,7 @@ def parts_of(sums: list[int]) -> dict[str, int]:
     }
 
 
-def _shares(sums: list[int], pool_slots: int) -> dict[str, float]:
+def _shares(sums: tuple[int, ...], pool_slots: int) -> dict[str, float]:
     parts = parts_of(sums)
     pool = pool_slots * sums[FIELDS.index("duration_ns")]
     assert sum(parts.values()) == pool, f"INV-1: parts {parts} add up to {sum(parts.values())}, the pool is {pool}"
@@ -43,6 +44,7 @@ def _shares(sums: list[int], pool_slots: int) -> dict[str, float]:
 def summarize(requests: RequestTable, recorder: Recorder, pool_slots: int, end_ns: int) -> dict[str, Any]:
     """What `run.json` calls the summary, less what only the caller knows (policy, pool bytes, calibration)."""
     whole = dict(zip(FIELDS, recorder.whole, strict=True))
+    assert recorder.loaded is not None, "the recorder has not been told that the run is over"
     loaded = dict(zip(FIELDS, recorder.loaded, strict=True))
     finished = np.array(requests.accepted, dtype=np.int64)
     num_output = np.array(requests.num_output_tokens, dtype=np.int64)[finished]
@@ -64,16 +66,15 @@ def summarize(requests: RequestTable, recorder: Recorder, pool_slots: int, end_n
         "max_preemptions_of_one_request": int(preemptions.max(initial=0)),
         "pool_slots": pool_slots,
         "start_ns": 0,
-        "loaded_end_ns": recorder.loaded_end_ns,
+        "loaded_end_ns": loaded["duration_ns"],
         "end_ns": end_ns,
         "num_steps": whole["num_steps"],
         "num_prompt_tokens": int(np.array(requests.num_prompt_tokens, dtype=np.int64)[finished].sum()),
         "num_output_tokens": num_output_tokens,
         "num_prefill_tokens": whole["num_prefill_tokens"],
         "num_decode_tokens": whole["num_decode_tokens"],
-        "recomputed_tokens": recorder.recomputed_tokens,
         "mean_running": loaded["running"] / loaded["duration_ns"] if loaded["duration_ns"] else 0.0,
-        "largest_free_run_share": _largest_free_run_share(recorder),
+        "largest_free_run_share": _largest_free_run_share(recorder, loaded["duration_ns"]),
         "shares": _shares(recorder.loaded, pool_slots),
         "shares_whole_run": _shares(recorder.whole, pool_slots),
         "output_tokens_per_s": num_output_tokens / (end_ns / 1e9) if end_ns else 0.0,
@@ -98,9 +99,8 @@ def _spread(values_ns: npt.NDArray[Any]) -> dict[str, float | None]:
     return {"mean": float(np.mean(values_ns)) / 1e6, "p50": float(p50), "p99": float(p99)}
 
 
-def _largest_free_run_share(recorder: Recorder) -> float | None:
+def _largest_free_run_share(recorder: Recorder, end_ns: int) -> float | None:
     """Mean over the rows that began in the loaded window, weighted by duration; None if nothing was free at any of them."""
-    end_ns = recorder.loaded_end_ns or 0
     rows = [row for row in recorder.rows if row.start_ns < end_ns and row.sample.free_slots]
     total_ns = sum(row.end_ns - row.start_ns for row in rows)
     if not total_ns:

@@ -1,0 +1,99 @@
+"""Running totals of the pool, and their exact integrals over time."""
+
+from __future__ import annotations
+
+# What the recorder is told, cumulative since time 0. `live` to `running` are integrals (slots x ns, or sequences x ns).
+FIELDS = (
+    "duration_ns",
+    "live",
+    "useful",
+    "asked",
+    "granted",
+    "free",
+    "external",
+    "running",
+    "num_steps",
+    "num_prefill_tokens",
+    "num_decode_tokens",
+    "num_preemptions",
+)
+
+
+class Ledger:
+    """Each total with its moment, the sum of (change x time of the change).
+
+    A total that has value V at time t and moment M has the integral V x t - M since time 0. So a total costs
+    something when it changes, and nothing while time passes.
+
+    `useful`: granted slots below E of their sequence. `asked` and `granted` include the sources of moves in progress.
+    `free` is what the allocator's free list says, `external` the part of it that did not serve the head of the queue.
+    """
+
+    __slots__ = (
+        "live",
+        "useful",
+        "asked",
+        "granted",
+        "free",
+        "external",
+        "running",
+        "live_moment",
+        "useful_moment",
+        "asked_moment",
+        "granted_moment",
+        "free_moment",
+        "external_moment",
+        "running_moment",
+        "num_prefill_tokens",
+        "num_decode_tokens",
+        "num_preemptions",
+        "recomputed_tokens",
+    )
+
+    def __init__(self, free_slots: int) -> None:
+        for name in self.__slots__:
+            setattr(self, name, 0)
+        self.free = free_slots
+
+    def change(self, useful: int, asked: int, granted: int, now_ns: int) -> None:
+        """Slots were granted, or taken back."""
+        self.useful += useful
+        self.useful_moment += useful * now_ns
+        self.asked += asked
+        self.asked_moment += asked * now_ns
+        self.granted += granted
+        self.granted_moment += granted * now_ns
+
+    def commit(self, num_tokens: int, now_ns: int) -> None:
+        """Tokens became live, or (negative) are so no more."""
+        self.live += num_tokens
+        self.live_moment += num_tokens * now_ns
+
+    def run(self, num_seqs: int, now_ns: int) -> None:
+        """Sequences were admitted, or (negative) have left."""
+        self.running += num_seqs
+        self.running_moment += num_seqs * now_ns
+
+    def set_free(self, free_slots: int, external_slots: int, now_ns: int) -> None:
+        """What the free list holds from now on."""
+        self.free_moment += (free_slots - self.free) * now_ns
+        self.free = free_slots
+        self.external_moment += (external_slots - self.external) * now_ns
+        self.external = external_slots
+
+    def totals(self, now_ns: int, num_steps: int) -> tuple[int, ...]:
+        """FIELDS at `now_ns`, which is not before the latest change."""
+        return (
+            now_ns,
+            self.live * now_ns - self.live_moment,
+            self.useful * now_ns - self.useful_moment,
+            self.asked * now_ns - self.asked_moment,
+            self.granted * now_ns - self.granted_moment,
+            self.free * now_ns - self.free_moment,
+            self.external * now_ns - self.external_moment,
+            self.running * now_ns - self.running_moment,
+            num_steps,
+            self.num_prefill_tokens,
+            self.num_decode_tokens,
+            self.num_preemptions,
+        )
