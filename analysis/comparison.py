@@ -10,6 +10,7 @@ from kvtwin.traces import Trace, UserError
 
 from .definitions import UNCALIBRATED_NOTE
 from .layout import run_dir_name
+from .metrics import NS_PER_S
 from .simulate_all import Job, simulate_all
 from .single_request import single_request_jobs
 from .verdict import comparison_verdict
@@ -69,6 +70,7 @@ def comparison(
             "name": trace.name,
             "format": trace.format,
             "num_requests": trace.num_requests,
+            "span_s": int(trace.chunks[-1].arrival_ns[-1]) / NS_PER_S,
             "saturated": trace.saturated,
             "num_clipped": trace.num_clipped,
             "skipped": trace.skipped,

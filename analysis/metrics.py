@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from .parts import PART_NAMES
+from .parts import GRANTED_PARTS, PART_NAMES
 
 NS_PER_S = 1e9
 
@@ -45,13 +45,14 @@ def generation(timeline: pd.DataFrame, kv_bytes_per_token: int) -> Generation:
     """Progress of a run of a single request.
 
     Alone, a request whose prompt fits into one step gets one token in every step, with and without
-    a KV cache, so the steps so far are the tokens so far. KV held is what is live, the mean over
-    the row.
+    a KV cache, so the steps so far are the tokens so far. KV held is what is granted, the mean
+    over the row.
     """
+    granted_slots = timeline[[f"{name}_slots" for name in GRANTED_PARTS]].sum(axis="columns")
     return Generation(
         num_tokens=timeline["num_steps"].to_numpy().cumsum(),
         elapsed_s=(timeline["end_ns"].to_numpy() - timeline["start_ns"].iloc[0]) / NS_PER_S,
-        kv_bytes=timeline["live_slots"].to_numpy(dtype=np.float64) * kv_bytes_per_token,
+        kv_bytes=granted_slots.to_numpy(dtype=np.float64) * kv_bytes_per_token,
     )
 
 
@@ -67,56 +68,51 @@ class Notice:
 def notices(comparison: Mapping[str, Any]) -> list[Notice]:
     """Everything rejected, clipped, skipped, overloaded or uncalibrated in a comparison.json."""
     summaries, trace = comparison["policies"], comparison["trace"]
-
-    def by_policy(key: str, text: Callable[[dict[str, Any]], str]) -> list[str]:
-        return _listed({s["policy"]: text(s) for s in summaries if s[key]}, len(summaries))
-
-    clipped = by_policy("num_clipped", lambda s: _of(s, "num_clipped"))
+    requests = f"of {trace['num_requests']:,} requests"
+    rejected = _by_policy(summaries, "num_rejected", lambda s: f"{s['num_rejected']:,} {requests}")
+    rejected += [_example(s) for s in summaries if s["rejections"]][:1]
+    clipped = _by_policy(summaries, "num_clipped", lambda s: f"{s['num_clipped']:,} {requests}")
     if trace["num_clipped"]:
         clipped.append(f"{trace['num_clipped']:,} of them when they were generated")
     skipped = [f"{num:,} rows of the trace: {why}" for why, num in trace["skipped"].items()]
-    unfitted = {s["policy"]: "latencies and tok/s" for s in summaries if not s["calibrated"]}
-    overloaded = _notice("Overloaded", by_policy("overloaded", _waiting))
+    growing = _by_policy(
+        summaries, "overloaded", lambda s: f"{s['waiting_at_last_arrival']:,} waiting"
+    )
+    if growing:
+        growing.insert(0, "queue still growing at the end")
     # Without an arrival rate there is nothing to keep up with.
     saturated = Notice("Overloaded", "saturated: all requests arrive at once", serious=False)
+    unfitted = [s | {"unfitted": not s["calibrated"]} for s in summaries]
     return [
-        _notice("Rejected", by_policy("num_rejected", _rejected)),
+        _notice("Rejected", rejected),
         _notice("Clipped", clipped),
         _notice("Skipped", skipped),
-        saturated if trace["saturated"] else overloaded,
-        _notice("Uncalibrated", _listed(unfitted, len(summaries))),
+        saturated if trace["saturated"] else _notice("Overloaded", growing),
+        _notice("Uncalibrated", _by_policy(unfitted, "unfitted", lambda _: "latencies and tok/s")),
     ]
-
-
-def _waiting(summary: dict[str, Any]) -> str:
-    return f"queue still growing at the end, {summary['waiting_at_last_arrival']:,} wait"
 
 
 def _notice(kind: str, entries: Sequence[str]) -> Notice:
     return Notice(kind, "; ".join(entries) or "none", serious=bool(entries))
 
 
-def _rejected(summary: dict[str, Any]) -> str:
-    text = _of(summary, "num_rejected")
-    if summary["rejections"]:
-        first = summary["rejections"][0]
-        text += (
-            f", e.g. row {first['row']}: {first['reason']} {first['value']:,}, "
-            f"limit {first['limit']:,}"
-        )
-    return text
-
-
-def _of(summary: dict[str, Any], key: str) -> str:
-    return f"{summary[key]:,} of {summary['num_requests']:,} requests"
-
-
-def _listed(by_policy: Mapping[str, str], num_policies: int) -> list[str]:
-    """One entry per policy; policies with the same entry share it."""
+def _by_policy(
+    summaries: Sequence[dict[str, Any]], key: str, text: Callable[[dict[str, Any]], str]
+) -> list[str]:
+    """An entry for each policy where `key` holds; policies with the same text share one."""
     groups: dict[str, list[str]] = {}
-    for policy, text in by_policy.items():
-        groups.setdefault(text, []).append(policy)
+    for summary in summaries:
+        if summary[key]:
+            groups.setdefault(text(summary), []).append(summary["policy"])
     return [
-        f"{'all policies' if 1 < len(names) == num_policies else ', '.join(names)}: {text}"
-        for text, names in groups.items()
+        f"{'all policies' if 1 < len(names) == len(summaries) else ', '.join(names)}: {words}"
+        for words, names in groups.items()
     ]
+
+
+def _example(summary: dict[str, Any]) -> str:
+    first = summary["rejections"][0]
+    return (
+        f"e.g. row {first['row']} in {summary['policy']}, {first['reason']}: "
+        f"{first['value']:,}, limit {first['limit']:,}"
+    )

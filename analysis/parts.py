@@ -24,4 +24,5 @@ PARTS = (
     Part("free", "#FAFAFA", "free and usable"),
 )
 PART_NAMES = tuple(part.name for part in PARTS)
+GRANTED_PARTS = ("live", "reserved", "internal", "rounding")
 OUTLINE = "#8C8C8C"

@@ -42,7 +42,7 @@ def draw_figures(
     comparison: Mapping[str, Any], runs: Sequence[RunFrames], cache_or_not_dir: Path
 ) -> dict[str, bytes]:
     """Content of each figure file by name; cache-or-not only where its two runs exist."""
-    kept = [run for run in runs if run.summary["shares"]["live"] > 0]
+    kept = [run for run in runs if keeps_kv(run.summary)]
     figures = {PARTS_SVG: pages.parts(comparison["policies"])}
     if kept:
         figures[PARTS_OVER_TIME_SVG] = pages.parts_over_time_grid(kept)
@@ -51,6 +51,11 @@ def draw_figures(
         no_cache, paged = (read_run(cache_or_not_dir / name) for name in CACHE_OR_NOT_POLICIES)
         figures[CACHE_OR_NOT_SVG] = pages.cache_or_not(no_cache, paged)
     return figures
+
+
+def keeps_kv(summary: Mapping[str, Any]) -> bool:
+    """False where there is nothing to draw: no request ran, or the policy keeps no cache."""
+    return bool(summary["shares"]["live"] > 0)
 
 
 def render_page(comparison: Mapping[str, Any], figures: Mapping[str, bytes]) -> str:
@@ -66,6 +71,7 @@ def render_page(comparison: Mapping[str, Any], figures: Mapping[str, bytes]) -> 
         comparison=comparison,
         facts=configuration_facts(comparison),
         notices=notices(comparison),
+        not_drawn=[s["policy"] for s in comparison["policies"] if not keeps_kv(s)],
         images={name: _data_uri(name, content) for name, content in figures.items()},
         parts=PARTS,
         latencies=LATENCIES,
@@ -80,7 +86,10 @@ def configuration_facts(comparison: Mapping[str, Any]) -> list[tuple[str, str]]:
     config, pool, trace = comparison["config"], comparison["pool"], comparison["trace"]
     gpus = config["tensor_parallel_size"]
     per_gpu = " per GPU" if gpus > 1 else ""
-    arrivals = "all at once (saturated)" if trace["saturated"] else "timed"
+    arrivals = "all at once (saturated)"
+    if not trace["saturated"]:
+        rate = (trace["num_requests"] - 1) / trace["span_s"]
+        arrivals = f"{rate:,.2f} requests/s for {trace['span_s']:,.0f} s"
     cost = config["cost"]
 
     def listed(names: Sequence[str]) -> str:

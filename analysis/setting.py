@@ -41,11 +41,10 @@ def load_config(inputs: Inputs, policy: str | None) -> RunConfig:
             "give both, e.g. --model opt-13b --gpu a100-40gb"
         )
     if unnamed:
-        # A pool given in any other way goes before the reference one.
-        pinned = REFERENCE.copy()
-        if inputs.gpu_memory_utilization is not None:
-            del pinned["kv_cache_memory_bytes"]
-        flags = pinned | flags
+        flags = REFERENCE | flags
+        # A pool given in another way takes the place of the reference one.
+        if {"num_gpu_blocks_override", "gpu_memory_utilization"} & flags.keys():
+            flags["kv_cache_memory_bytes"] = inputs.kv_cache_memory_bytes
     return RunConfig.from_toml(inputs.config, policy=policy, **flags)
 
 

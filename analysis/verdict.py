@@ -12,8 +12,10 @@ def comparison_verdict(summaries: Sequence[Summary]) -> str:
     Policies that keep no KV (no-cache) or finished no request do not compete.
     """
     ran = [s for s in summaries if s["num_finished"] > 0 and _live(s) > 0]
+    if not any(s["num_finished"] for s in summaries):
+        return f"No policy finished any of the {summaries[0]['num_requests']:,} requests."
     if not ran:
-        return "No policy kept a KV cache and finished a request, so there is nothing to compare."
+        return "None of these policies keeps a KV cache, so there is nothing to compare."
     ranked = sorted(ran, key=_live, reverse=True)
     best, others = ranked[0], ranked[1:]
     equals = [s for s in others if _percent(_live(s)) == _percent(_live(best))]

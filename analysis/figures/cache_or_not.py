@@ -1,5 +1,7 @@
 """What a KV cache buys and costs: one request generated with and without it."""
 
+from typing import Any
+
 import pandas as pd
 from matplotlib.axes import Axes
 
@@ -23,11 +25,16 @@ def draw(
     ):
         run = generation(timeline, kv_bytes_per_token)
         # clip_on: without a cache the memory is 0, on the axis itself.
-        line = {"color": colour, "linestyle": style, "label": name, "clip_on": False}
+        line: dict[str, Any] = {
+            "color": colour,
+            "linestyle": style,
+            "label": name,
+            "clip_on": False,
+        }
         time_ax.plot(run.num_tokens, run.elapsed_s, **line)
         bytes_ax.plot(run.num_tokens, run.kv_bytes / GIB, **line)
     time_ax.set_ylabel("time since start (s)")
-    bytes_ax.set_ylabel("KV memory in use (GiB)")
+    bytes_ax.set_ylabel("KV memory held (GiB)")
     for ax in (time_ax, bytes_ax):
         ax.set_xlabel("tokens generated")
         ax.set_xlim(left=0)

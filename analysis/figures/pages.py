@@ -22,7 +22,7 @@ MAP_PIXELS = {"width": 560, "height": 300}
 
 def parts(summaries: Sequence[dict[str, Any]]) -> bytes:
     """SVG: where the pool is, beside the mean batch."""
-    with canvas(WIDTH_INCHES, 0.85 + 0.39 * len(summaries)) as figure:
+    with canvas(WIDTH_INCHES, 0.85 + 0.36 * len(summaries)) as figure:
         parts_ax, running_ax = figure.subplots(1, 2, width_ratios=(4, 1))
         parts_bars.draw(summaries, parts_ax, running_ax)
         return to_svg(figure)

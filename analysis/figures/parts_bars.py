@@ -55,7 +55,7 @@ def draw(summaries: Sequence[dict[str, Any]], parts_ax: Axes, running_ax: Axes) 
     bars = running_ax.barh(positions, running, color="#5B6B7B", height=0.72)
     running_ax.bar_label(bars, fmt="{:.1f}", padding=3, fontsize=8.5)
     _name_rows(running_ax, [])
-    running_ax.set_xlim(0, 1.22 * max([*running, 1e-9]))
+    running_ax.set_xlim(0, 1.22 * (max(running) or 1))
     running_ax.set_xlabel("requests running together (mean)")
 
 

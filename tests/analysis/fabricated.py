@@ -164,6 +164,7 @@ def comparison(*summaries: dict[str, Any], saturated: bool = True, **trace: Any)
             "name": "sharegpt-like",
             "format": "synthetic",
             "num_requests": 3,
+            "span_s": 0.0 if saturated else 4.0,
             "saturated": saturated,
             "num_clipped": 0,
             "skipped": {},

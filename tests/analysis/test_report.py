@@ -121,9 +121,14 @@ def test_parts_over_time_by_hand() -> None:
 
 def test_cache_or_not_plots_tokens_time_and_bytes() -> None:
     time_ax, bytes_ax = Figure().subplots(1, 2)
-    with_cache = timeline("paged").assign(live_slots=[2**20, 2**21, 3 * 2**20, 2**22])
+    nothing = dict.fromkeys(
+        ("live_slots", "reserved_slots", "internal_slots", "rounding_slots"), 0.0
+    )
+    without_cache = timeline("paged").assign(**nothing)
+    held = {"live_slots": [2**20 - 5, 2**21, 3 * 2**20, 2**22], "reserved_slots": [5, 0, 0, 0]}
+    with_cache = without_cache.assign(**held)
     cache_or_not.draw(
-        timeline("orca-max").assign(live_slots=0.0),
+        without_cache,
         with_cache,
         time_ax,
         bytes_ax,
@@ -143,7 +148,7 @@ def texts(facts: dict[str, object]) -> dict[str, str]:
 
 
 def test_notices_name_policies_and_numbers() -> None:
-    rejection = {"row": 17, "reason": "num_slots", "value": 2100, "limit": 2048}
+    rejection = {"row": 17, "reason": "need", "value": 2100, "limit": 2048}
     facts = comparison(
         summary("orca-max", num_rejected=2, rejections=[rejection], calibrated=True),
         summary("paged", overloaded=True, waiting_at_last_arrival=1234),
@@ -151,10 +156,10 @@ def test_notices_name_policies_and_numbers() -> None:
         skipped={"no output": 5},
     )
     assert texts(facts) == {
-        "Rejected": "orca-max: 2 of 3 requests, e.g. row 17: num_slots 2,100, limit 2,048",
+        "Rejected": "orca-max: 2 of 3 requests; e.g. row 17 in orca-max, need: 2,100, limit 2,048",
         "Clipped": "none",
         "Skipped": "5 rows of the trace: no output",
-        "Overloaded": "paged: queue still growing at the end, 1,234 wait",
+        "Overloaded": "queue still growing at the end; paged: 1,234 waiting",
         "Uncalibrated": "paged: latencies and tok/s",
     }
 
@@ -162,3 +167,15 @@ def test_notices_name_policies_and_numbers() -> None:
 def test_notices_of_a_clean_result_are_not_serious() -> None:
     facts = comparison(summary("paged", calibrated=True), summary("orca-max", calibrated=True))
     assert not any(notice.serious for notice in notices(facts))
+
+
+def test_policies_without_pictures_are_named(tmp_path: Path) -> None:
+    empty = dict.fromkeys((part.name for part in PARTS), 0.0) | {"free": 1.0}
+    made = [
+        write_run(tmp_path / "orca-max", "orca-max", shares=empty, mean_running=0.0),
+        write_run(tmp_path / "paged", "paged"),
+    ]
+    write_report(comparison(*made, saturated=False), tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert "no request was ever held in the pool: orca-max." in page
+    assert "0.50 requests/s for 4 s" in page

@@ -54,6 +54,11 @@ def test_a_policy_without_a_cache_does_not_compete() -> None:
     assert "nothing to compare" in comparison_verdict([no_cache])
 
 
+def test_no_policy_finished_anything() -> None:
+    nothing = [summary(policy, num_finished=0, num_rejected=3) for policy in SHARES]
+    assert comparison_verdict(nothing) == "No policy finished any of the 3 requests."
+
+
 def test_rejections_of_the_winner_are_said() -> None:
     winner = summary("paged", num_rejected=1, num_finished=2)
     verdict = comparison_verdict([winner, summary("orca-max")])
