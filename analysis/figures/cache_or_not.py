@@ -31,8 +31,8 @@ def draw(
             "label": name,
             "clip_on": False,
         }
-        time_ax.plot(run.num_tokens, run.elapsed_s, **line)
-        bytes_ax.plot(run.num_tokens, run.kv_bytes / GIB, **line)
+        time_ax.plot(run.num_tokens, run.elapsed_s, label=name, **line)
+        bytes_ax.plot(run.num_tokens, run.kv_bytes / GIB, label=name, **line)
     time_ax.set_ylabel("time since start (s)")
     bytes_ax.set_ylabel("KV memory held (GiB)")
     for ax in (time_ax, bytes_ax):
