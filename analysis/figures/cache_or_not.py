@@ -25,12 +25,7 @@ def draw(
     ):
         run = generation(timeline, kv_bytes_per_token)
         # clip_on: without a cache the memory is 0, on the axis itself.
-        line: dict[str, Any] = {
-            "color": colour,
-            "linestyle": style,
-            "label": name,
-            "clip_on": False,
-        }
+        line: dict[str, Any] = {"color": colour, "linestyle": style, "clip_on": False}
         time_ax.plot(run.num_tokens, run.elapsed_s, label=name, **line)
         bytes_ax.plot(run.num_tokens, run.kv_bytes / GIB, label=name, **line)
     time_ax.set_ylabel("time since start (s)")
