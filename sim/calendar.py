@@ -69,26 +69,28 @@ class GrowthCalendar:
         return min((step for step, bucket in self.buckets.items() if bucket), default=1 << 62)
 
     def take_ahead(
-        self, step: int, ends_ns: Seq[int], growth_tokens: int
+        self, step: int, starts_ns: Seq[int], growth_tokens: int
     ) -> tuple[list[Sequence], int, int, int]:
-        """Move on everybody who grows in the steps behind `step`; step + i is planned when step + i - 1 ends.
+        """Move on everybody who grows in the steps from `step` on that start at `starts_ns`.
 
-        At most `growth_tokens` steps, so that nobody grows twice. Returns who grows, in order; the sum of the times
-        at which they do; the tail slots that come to be; and these times the times at which they do.
+        These are at most `growth_tokens` steps, so that nobody grows twice. Returns who grows, in order; the sum of the
+        times at which they do; the tail slots that come to be; and these times the times at which they do.
         """
         buckets, tails = self.buckets, self._tails
         growers: list[Sequence] = []
         growth_moment = num_tail = tail_moment = 0
-        for i in range(len(ends_ns) - 1):
-            bucket = buckets.pop(step + 1 + i, None)
-            if bucket:
-                growers += bucket
-                growth_moment += len(bucket) * ends_ns[i]
-                buckets[step + 1 + i + growth_tokens] = bucket
-                tail = tails.pop(step + 1 + i, 0)
-                if tail:
-                    num_tail += tail
-                    tail_moment += tail * ends_ns[i]
+        for start_ns in starts_ns:
+            if step in buckets:
+                bucket = buckets.pop(step)
+                if bucket:
+                    growers += bucket
+                    growth_moment += len(bucket) * start_ns
+                    buckets[step + growth_tokens] = bucket
+                    if step in tails:
+                        tail = tails.pop(step)
+                        num_tail += tail
+                        tail_moment += tail * start_ns
+            step += 1
         return growers, growth_moment, num_tail, tail_moment
 
     def steps_within(self, step: int, num_steps: int, num_units: int) -> int:
@@ -104,31 +106,31 @@ class FinishCalendar:
     """Decoding sequences by the step that generates their last token, each in order of admission."""
 
     def __init__(self) -> None:
-        self._by_step: dict[int, list[Sequence]] = {}
+        self.by_step: dict[int, list[Sequence]] = {}
         self._steps: list[int] = []  # a heap; steps that everybody has left stay until they come up
 
     def add(self, seq: Sequence, step: int) -> None:
         seq.finish_step = step
-        if step in self._by_step:
-            self._by_step[step].append(seq)
+        if step in self.by_step:
+            self.by_step[step].append(seq)
         else:
-            self._by_step[step] = [seq]
+            self.by_step[step] = [seq]
             heappush(self._steps, step)
 
     def remove(self, seq: Sequence) -> None:
         """The sequence has been preempted."""
-        others = self._by_step[seq.finish_step]
+        others = self.by_step[seq.finish_step]
         others.remove(seq)
         if not others:
-            del self._by_step[seq.finish_step]
+            del self.by_step[seq.finish_step]
         seq.finish_step = NEVER
 
     def pop(self, step: int) -> Seq[Sequence]:
         """Everybody who finishes in `step`."""
-        return self._by_step.pop(step, _NOBODY)
+        return self.by_step.pop(step, _NOBODY)
 
     def next_step(self) -> int:
         """The next step in which somebody finishes; somebody is decoding."""
-        while self._steps[0] not in self._by_step:
+        while self._steps[0] not in self.by_step:
             heappop(self._steps)
         return self._steps[0]

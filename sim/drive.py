@@ -22,6 +22,7 @@ def drive(engine: Engine, executor: Executor) -> int:
 def _serve(env: simpy.Environment, engine: Engine, executor: Executor) -> Generator[simpy.Event, None, None]:
     """Steps, one behind the other. The environment's clock is set only when another event is due before a step ends."""
     now_ns = int(env.now)
+    next_event_ns = env.peek()  # nobody can schedule anything while this process does not wait
     while True:
         plan = engine.plan(now_ns)
         if plan is None:
@@ -31,8 +32,9 @@ def _serve(env: simpy.Environment, engine: Engine, executor: Executor) -> Genera
         else:
             ends_ns = executor.execute(plan)
             end_ns = ends_ns[-1]
-        if env.peek() <= end_ns:
+        if next_event_ns <= end_ns:
             yield env.timeout(end_ns - env.now)
+            next_event_ns = env.peek()
         if plan is None:
             engine.idle(now_ns, end_ns)
         else:

@@ -6,7 +6,7 @@ up and by the step at which they finish, and totals are kept for everything the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Seq
+from collections.abc import Iterator, Sequence as Seq
 from dataclasses import dataclass
 
 from .calendar import FinishCalendar, GrowthCalendar
@@ -83,8 +83,8 @@ class Engine:
             self.ledger.change(pending, pending, pending, now_ns)
         elif not self._kept:
             self._recompute_prefixes(plan)
-        elif not (plan.chunks or preempted):
-            self._repeat(plan, num_waiting)
+        elif not preempted:
+            self._look_ahead(plan)
         if self.paranoid:
             self.check()
         return plan
@@ -150,11 +150,12 @@ class Engine:
                 return True
             self._add_chunk(plan, seq, num_tokens, asked, granted)
             budget -= num_tokens
-        if len(self.queue) and not preempted:
+        if not preempted:
             self._admit(plan, budget)
             assert self.running, (
-                f"INV-5: nothing runs at {now_ns} ns, {len(self.queue)} wait, and request {self.queue.head().row} was "
-                f"refused {self.queue.head().known} tokens by an empty pool of {self.allocator.num_slots} slots"
+                f"INV-5: nothing runs at {now_ns} ns, and the head of the queue was refused by an empty pool: "
+                f"{self._refused and (self._refused[0].row, self._refused[1])} (row, tokens), "
+                f"{self.allocator.num_slots} slots"
             )
         return False
 
@@ -164,12 +165,11 @@ class Engine:
         if allocator.whole_batch and running:
             # The batch is closed. What the head cannot use even so is external, as it is at every other plan.
             head = queue.head()
-            if not allocator.fits(head, head.known, True):
+            if head is not None and not allocator.fits(head, head.known, True):
                 self._refused = head, head.known
             return
         num_admitted = 0
-        while len(queue) and budget > 0 and len(running) < self.limits.max_num_seqs:
-            seq = queue.head()
+        while budget > 0 and len(running) < self.limits.max_num_seqs and (seq := queue.head()) is not None:
             num_tokens = min(seq.known, budget)
             if not allocator.admit(seq, num_tokens, bool(running)):
                 self._refused = seq, num_tokens
@@ -207,48 +207,87 @@ class Engine:
                 plan.prefill_pairs += known * (known + 1) // 2
         self.ledger.recomputed_tokens += self._context
 
-    def _repeat(self, plan: Plan, num_waiting: int) -> None:
-        """How many steps like this one follow before a finish, or a growth that might fail, and when to stop for others."""
-        allocator, step = self.allocator, self.step
-        num_steps = self._finish.next_step() - step + 1
-        growth_tokens = allocator.growth_tokens
-        if growth_tokens is not None:
-            # Growths inside the repetition are served together. That needs interchangeable units, enough of them, and
-            # nothing that depends on the order in time: the log, or a watermark that growths eat into.
-            if allocator.interchangeable and self._log is None and not self.ledger.external:
-                if num_steps > growth_tokens:
-                    num_steps = growth_tokens  # nobody grows twice
-                num_units = self.ledger.free // allocator.growth_slots
-                if num_units < self._num_decoding:
-                    num_steps = self._growth.steps_within(step, num_steps, num_units)
-            else:
-                num_steps = min(num_steps, self._growth.next_step() - step)
-        plan.max_steps = num_steps
-        deadline_ns = self.recorder.row_end_ns
-        if not num_waiting and len(self.running) < self.limits.max_num_seqs:
-            deadline_ns = min(deadline_ns, self.queue.next_arrival_ns)
-        plan.deadline_ns = deadline_ns
+    def _look_ahead(self, plan: Plan) -> None:
+        """How many steps can follow before something has to be decided."""
+        allocator, growth_tokens = self.allocator, self.allocator.growth_tokens
+        nobody_waits = self.queue.head() is None
+        plan.deadline_ns = self.recorder.row_end_ns
+        if nobody_waits:
+            plan.deadline_ns = min(plan.deadline_ns, self.queue.next_arrival_ns)
+        # Growths of further steps are served together, at the commit. That needs interchangeable units, enough of them,
+        # and nothing that depends on the order in time: the log, or a watermark that growths eat into.
+        ahead = allocator.interchangeable and self._log is None and not self.ledger.external
+        num_units = self.ledger.free // allocator.growth_slots if growth_tokens is not None and ahead else 0
+        if not plan.chunks:
+            num_steps = self._finish.next_step() - self.step + 1
+            if growth_tokens is not None:
+                if ahead:
+                    num_steps = min(num_steps, growth_tokens)  # nobody grows twice
+                    if num_units < self._num_decoding:
+                        num_steps = self._growth.steps_within(self.step, num_steps, num_units)
+                else:
+                    num_steps = min(num_steps, self._growth.next_step() - self.step)
+            plan.max_steps = num_steps
+        if growth_tokens is not None and nobody_waits and self._chunking is None and num_units >= len(self.running):
+            plan.more = self._segments(plan, growth_tokens)
+
+    def _segments(self, plan: Plan, growth_tokens: int) -> Iterator[tuple[int, int, int]]:
+        """What follows behind finishes and complete prefills, where nobody waits and no growth can fail.
+
+        `growth_tokens` steps in all, so that nobody grows twice. The executor takes as many segments as it needs.
+        """
+        by_step, step, end_step = self._finish.by_step, self.step + plan.max_steps, self.step + growth_tokens
+        num_seqs, context = self._num_decoding, self._context + self._num_decoding * plan.max_steps
+        joined: dict[int, list[Sequence]] = {}
+        for seq, _ in plan.chunks:
+            if seq.end > seq.known:
+                num_seqs += 1
+                context += seq.known
+                joined.setdefault(step + seq.end - seq.known - 1, []).append(seq)
+        while True:
+            for seq in (*by_step.get(step - 1, ()), *joined.get(step - 1, ())):
+                num_seqs -= 1
+                context -= seq.end
+            if step >= end_step or not num_seqs:
+                return
+            first_step = step
+            while step < end_step and step not in by_step and step not in joined:
+                step += 1
+            step = min(step + 1, end_step)
+            yield step - first_step, num_seqs, context + num_seqs
+            context += num_seqs * (step - first_step)
 
     def commit(self, plan: Plan, ends_ns: Seq[int]) -> None:
-        """The planned step, and its repetitions, have ended at `ends_ns`."""
-        num_steps, end_ns, num_decoding = len(ends_ns), ends_ns[-1], self._num_decoding
+        """The planned step, and what followed it, have ended at `ends_ns`."""
         assert plan.start_ns <= ends_ns[0], f"INV-4: a step of {plan.start_ns} ns ended at {ends_ns[0]} ns"
-        ledger = self.ledger
-        if num_steps > 1 and self.allocator.growth_tokens is not None:
-            self._grow_ahead(ends_ns, self.allocator.growth_tokens)
+        self.ledger.num_prefill_tokens += plan.num_prefill_tokens
+        times_ns = [plan.start_ns, *ends_ns]
+        num_steps, done = len(ends_ns), plan.max_steps
+        self._advance(plan, times_ns if done >= num_steps else times_ns[: done + 1], first=True)
+        while done < num_steps:
+            self.ledger.set_free(self.allocator.num_free_slots(), 0, times_ns[done])
+            segment_end = min(done + self._finish.next_step() - self.step + 1, num_steps)
+            self._advance(plan, times_ns[done : segment_end + 1], first=False)
+            done = segment_end
+
+    def _advance(self, plan: Plan, times_ns: Seq[int], first: bool) -> None:
+        """One segment, whose steps lie between the times. Chunks, moves, and the first step's growths are the first's."""
+        ledger, num_decoding = self.ledger, self._num_decoding
+        num_steps, end_ns = len(times_ns) - 1, times_ns[-1]
+        if (num_steps > 1 or not first) and self.allocator.growth_tokens is not None:
+            self._grow_ahead(self.step + first, times_ns[first:-1], self.allocator.growth_tokens)
         if num_decoding:
             num_tokens = num_decoding * num_steps
             self._context += num_tokens
             if self._kept:
                 ledger.live += num_tokens
-                ledger.live_moment += num_decoding * (end_ns if num_steps == 1 else sum(ends_ns))
-            ledger.num_decode_tokens += plan.num_decode_tokens * num_steps
-            self.recorder.gaps.add_steps(plan.start_ns, ends_ns, num_decoding)
-        ledger.num_prefill_tokens += plan.num_prefill_tokens
+                ledger.live_moment += num_decoding * (end_ns if num_steps == 1 else sum(times_ns) - times_ns[0])
+                ledger.num_decode_tokens += num_tokens
+            self.recorder.gaps.add_steps(times_ns, num_decoding)
         self.step += num_steps
         if end_ns >= self.recorder.row_end_ns:
             self.recorder.close_row(ledger.totals(end_ns, self.step), self._sample(end_ns))
-        if plan.moved_slots:
+        if first and plan.moved_slots:
             self.moved_slots += plan.moved_slots
             pending = self.allocator.pending_slots
             ledger.change(-pending, -pending, -pending, end_ns)
@@ -258,18 +297,19 @@ class Engine:
             self._num_decoding -= 1
             self._context -= seq.end
             self._end(seq, end_ns)
-        for seq, num_tokens in plan.chunks:
-            seq.computed += num_tokens
-            ledger.commit(num_tokens * self._kept, end_ns)
-            if seq.computed == seq.known:
-                self._start_decoding(seq, end_ns)
+        if first:
+            for seq, num_tokens in plan.chunks:
+                seq.computed += num_tokens
+                ledger.commit(num_tokens * self._kept, end_ns)
+                if seq.computed == seq.known:
+                    self._start_decoding(seq, end_ns)
         if self.paranoid:
             self.check()
 
-    def _grow_ahead(self, ends_ns: Seq[int], growth_tokens: int) -> None:
-        """Growths of the repeated steps, which `_repeat` has found to fit whatever their order."""
+    def _grow_ahead(self, step: int, starts_ns: Seq[int], growth_tokens: int) -> None:
+        """Growths of steps behind the first, which `_look_ahead` has found to fit whatever their order."""
         allocator, ledger = self.allocator, self.ledger
-        growers, growth_moment, num_tail, tail_moment = self._growth.take_ahead(self.step, ends_ns, growth_tokens)
+        growers, growth_moment, num_tail, tail_moment = self._growth.take_ahead(step, starts_ns, growth_tokens)
         if not growers:
             return
         num_served = allocator.grow(growers)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from .sequence import Sequence
 
 
 class Plan:
-    """One step, or several of the same shape: `num_decode_tokens` sequences gain a token in each.
+    """One step, and perhaps more that need no decision in between.
 
-    The totals are those of the first step; in each further one every decoding sequence reads one slot more. Only a
-    plan without chunks and moves has `max_steps` above 1. The executor stops at the first step boundary at or after
-    `deadline_ns`, which matters to such plans only.
+    The totals are those of the first step. It may be repeated up to `max_steps` times, if it has no chunks and moves
+    nothing: `num_decode_tokens` sequences gain a token in each repetition and read one slot more. Behind that come the
+    segments of `more`, within which the decoding sequences stay the same as well; between segments, sequences whose
+    prefill is complete join and finished ones leave. The executor stops at the first step boundary at or after
+    `deadline_ns`, which matters to plans of more than one step only.
     """
 
     __slots__ = (
@@ -24,6 +28,7 @@ class Plan:
         "max_steps",
         "deadline_ns",
         "chunks",  # (sequence, tokens computed)
+        "more",  # (number of steps, decode tokens in each, slots that the decodes of the first of them read); taken once
     )
 
     def __init__(self, start_ns: int, num_decode_tokens: int, decode_context_slots: int) -> None:
@@ -37,15 +42,4 @@ class Plan:
         self.max_steps = 1
         self.deadline_ns = start_ns
         self.chunks: list[tuple[Sequence, int]] = []
-
-    @property
-    def totals(self) -> tuple[int, ...]:
-        """In the order of `cost.TOTALS`."""
-        return (
-            self.num_prefill_tokens,
-            self.prefill_pairs,
-            self.prefill_context_slots,
-            self.num_decode_tokens,
-            self.decode_context_slots,
-            self.moved_slots,
-        )
+        self.more: Iterable[tuple[int, int, int]] = ()

@@ -32,20 +32,18 @@ class WaitingQueue:
             self.next_arrival_ns = self._arrivals[self._num_arrived] if more else NO_ARRIVAL
         return self._num_arrived - self._num_admitted + len(self._preempted)
 
-    def __len__(self) -> int:
-        return self._num_arrived - self._num_admitted + len(self._preempted)
-
     @property
     def all_admitted(self) -> bool:
         """Whether every accepted request of the trace has been admitted at least once."""
         return self._num_admitted == len(self._rows)
 
-    def head(self) -> Sequence:
-        """The next sequence in line; the queue is not empty."""
+    def head(self) -> Sequence | None:
+        """The next sequence in line, None if nobody waits."""
         if self._preempted:
             return self._preempted[0]
         if self._head is None:
-            assert self._num_admitted < self._num_arrived, "the head of an empty queue was asked for"
+            if self._num_admitted == self._num_arrived:
+                return None
             row, table = self._rows[self._num_admitted], self._requests
             self._head = Sequence(
                 row, table.num_prompt_tokens[row], table.num_output_tokens[row], table.max_tokens[row]
