@@ -1,0 +1,83 @@
+"""Two engines of one rule book, with shortcuts and without, write the same files."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from naive_engine import NaiveEngine
+from random_cases import config_of, configs, run_files, trace_of, traces, write_costs
+
+from kvtwin.sim import RunConfig, policy_names, simulate
+from kvtwin.traces import Trace
+
+
+@pytest.fixture(scope="module")
+def costs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    return write_costs(tmp_path_factory.mktemp("costs"))
+
+
+@pytest.fixture(scope="module")
+def out_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+def assert_same_run(
+    trace: Trace, config: RunConfig, out_dir: Path, **options: bool
+) -> dict[str, Any]:
+    """Run both engines; return the summary."""
+    fast_dir, naive_dir = (
+        out_dir / f"{kind}{sorted(options.items())}" for kind in ("fast", "naive")
+    )
+    summary = simulate(trace, config, fast_dir, **options)
+    simulate(trace, config, naive_dir, engine_type=NaiveEngine, **options)
+    fast, naive = run_files(fast_dir), run_files(naive_dir)
+    assert fast.keys() == naive.keys()
+    different = [name for name in fast if fast[name] != naive[name]]
+    assert not different, f"{different} differ between the engines"
+    return summary
+
+
+@pytest.mark.parametrize("policy", policy_names())
+def test_both_engines_write_the_same_run(policy: str, costs: list[str], out_dir: Path) -> None:
+    @settings(max_examples=examples(80))
+    @given(
+        trace=traces(),
+        config=configs(policy, costs),
+        snapshots=st.booleans(),
+        decisions=st.booleans(),
+    )
+    def same(trace: Trace, config: RunConfig, snapshots: bool, decisions: bool) -> None:
+        assert_same_run(trace, config, out_dir, snapshots=snapshots, decisions=decisions)
+
+    same()
+
+
+@pytest.mark.parametrize("policy", policy_names())
+@pytest.mark.parametrize("kind", ["saturated", "bursts"])
+def test_both_engines_agree_on_many_requests(
+    policy: str, kind: str, costs: list[str], out_dir: Path
+) -> None:
+    """Long enough for a timeline to be joined in pairs, for idle times, for many preemptions."""
+    rng = np.random.default_rng(7)
+    gaps_ns = rng.integers(0, 600_000_000, 300) * (rng.random(300) < 0.2) * (kind == "bursts")
+    lengths = rng.integers(1, 90, (300, 2))
+    trace = trace_of(list(zip(np.cumsum(gaps_ns).tolist(), *lengths.T.tolist(), strict=True)))
+    config = config_of(
+        policy,
+        num_gpu_blocks_override=70,
+        block_size=8,
+        max_model_len=150,
+        max_num_seqs=12,
+        max_num_batched_tokens=64,
+        watermark=0.03,
+        compaction=kind == "bursts",
+        fit="best" if kind == "bursts" else "first",
+        cost=next(cost for cost in costs if "crossing" in cost),
+    )
+    summary = assert_same_run(trace, config, out_dir, snapshots=kind == "bursts")
+    assert summary["num_finished"] + summary["num_rejected"] == 300
+    assert summary["num_steps"] > 1000
