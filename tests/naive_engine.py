@@ -219,7 +219,7 @@ class NaiveEngine:
         """A token has come out, perhaps the last one."""
         row = tally.seq.row
         if row in self._last_token_ns:
-            self._recorder.gaps.add(end_ns - self._last_token_ns[row], 1)
+            self._recorder.gaps.add((self._last_token_ns[row], end_ns), 1)
         else:
             self.requests.first_token_ns[row] = end_ns
         self._last_token_ns[row] = end_ns
