@@ -41,7 +41,7 @@ RATE = Unit("requests/s", ",.0f", higher_is_better=True)
 RATIO = Unit("ratio", ".2f", higher_is_better=False)
 SECONDS = Unit("s", ".3f", higher_is_better=False)
 GIGABYTES = Unit("GB", ".2f", higher_is_better=False)
-REQUESTS = Unit("requests", ",.0f", higher_is_better=False)
+RUNS = Unit("runs", ",.0f", higher_is_better=False)
 
 
 @dataclass(frozen=True)
@@ -142,9 +142,9 @@ def ratio_row(
 
 
 def unfinished_row(samples: Sequence[Sample]) -> Row:
-    """Requests of all samples together that did not finish, rejected ones among them."""
-    missing = sum(sample.num_requests - sample.num_finished for sample in samples)
-    return Row("requests not finished", "all rows", REQUESTS, (missing,), goal=Goal("at_most", 0))
+    """How many of all runs rejected a request or did not finish one."""
+    count = sum(not sample.all_finished for sample in samples)
+    return Row("runs with unfinished requests", "all", RUNS, (count,), goal=Goal("at_most", 0))
 
 
 def render(rows: Sequence[Row]) -> str:

@@ -60,7 +60,12 @@ def test_best_time_is_the_shortest() -> None:
 
 
 @pytest.mark.parametrize(
-    "counts", [{"num_finished": 99, "num_rejected": 1}, {"num_finished": 99, "num_rejected": 0}]
+    "counts",
+    [
+        {"num_finished": 99, "num_rejected": 1},
+        {"num_finished": 99, "num_rejected": 0},
+        {"num_finished": 100, "num_rejected": 1},
+    ],
 )
 def test_rejected_and_lost_requests_show_in_their_row_and_in_the_sum(
     counts: dict[str, int],

@@ -117,6 +117,6 @@ def test_whole_bench_on_few_requests(
     finished = [row[-1] for row in rows if row[2]]
     assert len(finished) == 9
     assert set(finished) == {"yes"}
-    assert rows[9][0] == "requests not finished"
+    assert rows[9][0] == "runs with unfinished requests"
     assert rows[9][5] == "0"
     assert rows[10][0] == "engine, static"
