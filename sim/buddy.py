@@ -13,7 +13,9 @@ class Buddy:
     """
 
     def __init__(self, num_slots: int) -> None:
-        self._free: list[list[int]] = [[] for _ in range(num_slots.bit_length())]  # by order, sorted by address
+        self._free: list[list[int]] = [
+            [] for _ in range(num_slots.bit_length())
+        ]  # by order, sorted by address
         self.num_free_slots = num_slots
         first = 0
         for order in reversed(range(num_slots.bit_length())):
@@ -55,4 +57,6 @@ class Buddy:
 
     def free_chunks(self) -> list[tuple[int, int]]:
         """(first slot, number of slots) of every free chunk, by address."""
-        return sorted((first, 1 << order) for order, chunks in enumerate(self._free) for first in chunks)
+        return sorted(
+            (first, 1 << order) for order, chunks in enumerate(self._free) for first in chunks
+        )

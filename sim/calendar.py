@@ -19,7 +19,9 @@ class GrowthCalendar:
     """
 
     def __init__(self) -> None:
-        self.buckets: dict[int, list[Sequence]] = {}  # by step; a bucket may have been left by everybody
+        self.buckets: dict[
+            int, list[Sequence]
+        ] = {}  # by step; a bucket may have been left by everybody
         self._tails: dict[int, int] = {}
 
     def add(self, seq: Sequence, step: int, growth_tokens: int, growth_slots: int) -> None:

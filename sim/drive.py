@@ -19,7 +19,9 @@ def drive(engine: Engine, executor: Executor) -> int:
     return int(env.now)
 
 
-def _serve(env: simpy.Environment, engine: Engine, executor: Executor) -> Generator[simpy.Event, None, None]:
+def _serve(
+    env: simpy.Environment, engine: Engine, executor: Executor
+) -> Generator[simpy.Event, None, None]:
     """Steps, one behind the other. The environment's clock is set only when another event is due before a step ends."""
     now_ns = int(env.now)
     next_event_ns = env.peek()  # nobody can schedule anything while this process does not wait
@@ -28,7 +30,7 @@ def _serve(env: simpy.Environment, engine: Engine, executor: Executor) -> Genera
         if plan is None:
             if engine.queue.next_arrival_ns == NO_ARRIVAL:
                 break
-            end_ns, ends_ns = engine.queue.next_arrival_ns, ()
+            end_ns = engine.queue.next_arrival_ns
         else:
             ends_ns = executor.execute(plan)
             end_ns = ends_ns[-1]

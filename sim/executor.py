@@ -31,7 +31,11 @@ class CostExecutor:
         # In 2**-SHIFT ns; the constant has the half that rounds.
         self._terms = [(term.constant + _HALF, *term.coefficients) for term in cost.terms]
         self._decode_terms = [
-            (term.constant + _HALF, term.coefficients[_DECODE_TOKENS], term.coefficients[_DECODE_CONTEXT])
+            (
+                term.constant + _HALF,
+                term.coefficients[_DECODE_TOKENS],
+                term.coefficients[_DECODE_CONTEXT],
+            )
             for term in cost.terms
         ]
 
@@ -58,7 +62,12 @@ class CostExecutor:
         else:
             ends_ns = []
             self._repeat(
-                ends_ns, plan.start_ns, plan.deadline_ns, plan.max_steps, plan.num_decode_tokens, plan.decode_context_slots
+                ends_ns,
+                plan.start_ns,
+                plan.deadline_ns,
+                plan.max_steps,
+                plan.num_decode_tokens,
+                plan.decode_context_slots,
             )
         if plan.more and ends_ns[-1] < plan.deadline_ns:
             for num_steps, num_seqs, context in plan.more:
@@ -68,7 +77,13 @@ class CostExecutor:
         return ends_ns
 
     def _repeat(
-        self, ends_ns: list[int], start_ns: int, deadline_ns: int, num_steps: int, num_seqs: int, context: int
+        self,
+        ends_ns: list[int],
+        start_ns: int,
+        deadline_ns: int,
+        num_steps: int,
+        num_seqs: int,
+        context: int,
     ) -> None:
         """Append the ends of steps of the same decoding sequences, until one is at or after the deadline."""
         base = slope = 0
@@ -92,7 +107,9 @@ class CostExecutor:
             if not slope:
                 durations = [first_ns] * num_steps
             elif base >> SHIFT:
-                durations = [value >> SHIFT for value in range(base, base + slope * num_steps, slope)]
+                durations = [
+                    value >> SHIFT for value in range(base, base + slope * num_steps, slope)
+                ]
             else:
                 durations = self._crossing(num_seqs, context, num_steps)
         for duration_ns in durations:
@@ -104,7 +121,10 @@ class CostExecutor:
     def _crossing(self, num_seqs: int, context: int, num_steps: int) -> list[int]:
         """Durations where the longest term changes on the way, or where they are under a nanosecond."""
         return [
-            max(constant + per_token * num_seqs + per_slot * slots for constant, per_token, per_slot in self._decode_terms)
+            max(
+                constant + per_token * num_seqs + per_slot * slots
+                for constant, per_token, per_slot in self._decode_terms
+            )
             >> SHIFT
             or 1
             for slots in range(context, context + num_seqs * num_steps, num_seqs)

@@ -3,73 +3,75 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Seq
+from itertools import chain
+
+import numpy as np
 
 # Bins are as wide as 1/128 of their lower edge at most, that is 0.8 %.
 _PRECISION_BITS = 7
+_MAX_PENDING = 4096
+_EXACT = 1 << 53  # ns, over 100 days: floats hold smaller integers exactly
 
 
 class GapHistogram:
-    """Counts by bin, and the exact sum. Bin edges depend on the value alone, so the order of adding does not matter."""
+    """Counts by bin, and the exact sum. Bin edges depend on the value alone, so the order of adding does not matter.
+
+    What is added is kept as it comes and binned in bulk.
+    """
 
     def __init__(self) -> None:
+        self._pending: list[tuple[Seq[int], int]] = []
         self._counts: dict[int, int] = {}
         self._total_ns = 0
-        # Steps that follow each other take about as long: the bin of the last ones is kept open, half-open [low, high).
-        self._open_bin = self._open_count = self._low_ns = 0
-        self._high_ns = 1
 
-    @staticmethod
-    def _bin(gap_ns: int) -> tuple[int, int, int]:
-        """Index, lower edge and upper edge of the bin of a gap."""
-        shift = max(0, gap_ns.bit_length() - _PRECISION_BITS - 1)
-        low_ns = gap_ns >> shift << shift
-        return (shift << _PRECISION_BITS) + (gap_ns >> shift), low_ns, low_ns + (1 << shift)
+    def add(self, times_ns: Seq[int], num: int) -> None:
+        """`num` requests get a token at each of the times; the first one is only where their first gap begins."""
+        self._pending.append((times_ns, num))
+        if len(self._pending) == _MAX_PENDING:
+            self._bin()
 
-    def _open(self, gap_ns: int) -> None:
-        """Make the bin of this gap the open one."""
-        if self._open_count:
-            self._counts[self._open_bin] = self._counts.get(self._open_bin, 0) + self._open_count
-            self._open_count = 0
-        self._open_bin, self._low_ns, self._high_ns = self._bin(gap_ns)
-
-    def add(self, gap_ns: int, num: int) -> None:
-        """`num` gaps of the same length."""
-        if not self._low_ns <= gap_ns < self._high_ns:
-            self._open(gap_ns)
-        self._open_count += num
-        self._total_ns += gap_ns * num
-
-    def add_steps(self, times_ns: Seq[int], num: int) -> None:
-        """`num` gaps in each of the steps that lie between the times; no step is shorter than the one before."""
-        start_ns = times_ns[0]
-        first_ns = times_ns[1] - start_ns
-        if not self._low_ns <= first_ns < self._high_ns:
-            self._open(first_ns)
-        num_steps = len(times_ns) - 1
-        if num_steps == 1 or times_ns[-1] - times_ns[-2] < self._high_ns:
-            self._open_count += num * num_steps
-            self._total_ns += (times_ns[-1] - start_ns) * num
+    def _bin(self) -> None:
+        if not self._pending:
             return
-        for end_ns in times_ns[1:]:
-            self.add(end_ns - start_ns, num)
-            start_ns = end_ns
-
-    def counts(self) -> dict[int, int]:
-        """Gaps by bin."""
-        self._open(self._low_ns)
-        return self._counts
+        self._total_ns += sum((times[-1] - times[0]) * num for times, num in self._pending)
+        lengths = np.array([len(times) for times, _ in self._pending])
+        times_ns = np.fromiter(
+            chain.from_iterable(times for times, _ in self._pending), np.int64, lengths.sum()
+        )
+        gaps_ns = np.diff(times_ns, prepend=times_ns[:1])
+        is_gap = np.ones(len(gaps_ns), dtype=bool)
+        is_gap[np.cumsum(lengths) - lengths] = (
+            False  # the first time of each row begins a gap and ends none
+        )
+        gaps_ns = gaps_ns[is_gap]
+        nums = np.repeat([num for _, num in self._pending], lengths - 1)
+        self._pending.clear()
+        assert gaps_ns.min(initial=0) >= 0, f"INV-4: a gap of {gaps_ns.min()} ns between two tokens"
+        assert gaps_ns.max(initial=0) < _EXACT, f"a gap of {gaps_ns.max()} ns between two tokens"
+        # frexp gives the number of bits.
+        shifts = np.maximum(
+            0, np.frexp(gaps_ns.astype(np.float64))[1].astype(np.int64) - _PRECISION_BITS - 1
+        )
+        bins, where = np.unique(
+            (shifts << _PRECISION_BITS) + (gaps_ns >> shifts), return_inverse=True
+        )
+        sums = np.zeros(len(bins), dtype=np.int64)
+        np.add.at(sums, where, nums)
+        for index, num in zip(bins.tolist(), sums.tolist(), strict=True):
+            self._counts[index] = self._counts.get(index, 0) + num
 
     def mean_ms(self) -> float | None:
         """Exact mean, None without a gap."""
-        num = sum(self.counts().values())
+        self._bin()
+        num = sum(self._counts.values())
         return self._total_ns / num / 1e6 if num else None
 
     def percentile_ms(self, percent: int) -> float | None:
         """The middle of the bin that holds the gap of this rank (nearest rank), None without a gap."""
-        counts = self.counts()
-        rank = max(1, -(-sum(counts.values()) * percent // 100))
-        for index in sorted(counts):
-            rank -= counts[index]
+        self._bin()
+        rank = max(1, -(-sum(self._counts.values()) * percent // 100))
+        for index in sorted(self._counts):
+            rank -= self._counts[index]
             if rank <= 0:
                 return self._middle_ns(index) / 1e6
         return None

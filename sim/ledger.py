@@ -29,30 +29,18 @@ class Ledger:
     `free` is what the allocator's free list says, `external` the part of it that did not serve the head of the queue.
     """
 
-    __slots__ = (
-        "live",
-        "useful",
-        "asked",
-        "granted",
-        "free",
-        "external",
-        "running",
-        "live_moment",
-        "useful_moment",
-        "asked_moment",
-        "granted_moment",
-        "free_moment",
-        "external_moment",
-        "running_moment",
-        "num_prefill_tokens",
-        "num_decode_tokens",
-        "num_preemptions",
-        "recomputed_tokens",
-    )
-
     def __init__(self, free_slots: int) -> None:
-        for name in self.__slots__:
-            setattr(self, name, 0)
+        self.live = self.live_moment = 0
+        self.useful = self.useful_moment = 0
+        self.asked = self.asked_moment = 0
+        self.granted = self.granted_moment = 0
+        self.free = self.free_moment = 0
+        self.external = self.external_moment = 0
+        self.running = self.running_moment = 0
+        self.num_prefill_tokens = 0
+        self.num_decode_tokens = 0
+        self.num_preemptions = 0
+        self.recomputed_tokens = 0
         self.free = free_slots
 
     def change(self, useful: int, asked: int, granted: int, now_ns: int) -> None:
@@ -65,14 +53,27 @@ class Ledger:
         self.granted_moment += granted * now_ns
 
     def commit(self, num_tokens: int, now_ns: int) -> None:
-        """Tokens became live, or (negative) are so no more."""
+        """Tokens became live."""
         self.live += num_tokens
         self.live_moment += num_tokens * now_ns
 
-    def run(self, num_seqs: int, now_ns: int) -> None:
-        """Sequences were admitted, or (negative) have left."""
+    def enter(self, num_seqs: int, now_ns: int) -> None:
+        """Sequences were admitted."""
         self.running += num_seqs
         self.running_moment += num_seqs * now_ns
+
+    def leave(self, live: int, useful: int, asked: int, granted: int, now_ns: int) -> None:
+        """A sequence stopped running, and this much came to an end with it."""
+        self.running -= 1
+        self.running_moment -= now_ns
+        self.live -= live
+        self.live_moment -= live * now_ns
+        self.useful -= useful
+        self.useful_moment -= useful * now_ns
+        self.asked -= asked
+        self.asked_moment -= asked * now_ns
+        self.granted -= granted
+        self.granted_moment -= granted * now_ns
 
     def set_free(self, free_slots: int, external_slots: int, now_ns: int) -> None:
         """What the free list holds from now on."""

@@ -18,17 +18,17 @@ class Plan:
     """
 
     __slots__ = (
-        "start_ns",
-        "num_prefill_tokens",
-        "prefill_pairs",  # query-key pairs of the chunks
-        "prefill_context_slots",  # KV slots the chunks read, their own included
-        "num_decode_tokens",
-        "decode_context_slots",  # KV slots the decodes read, the new token's included
-        "moved_slots",
-        "max_steps",
-        "deadline_ns",
         "chunks",  # (sequence, tokens computed)
+        "deadline_ns",
+        "decode_context_slots",  # KV slots the decodes read, the new token's included
+        "max_steps",
         "more",  # (number of steps, decode tokens in each, slots that the decodes of the first of them read); taken once
+        "moved_slots",
+        "num_decode_tokens",
+        "num_prefill_tokens",
+        "prefill_context_slots",  # KV slots the chunks read, their own included
+        "prefill_pairs",  # query-key pairs of the chunks
+        "start_ns",
     )
 
     def __init__(self, start_ns: int, num_decode_tokens: int, decode_context_slots: int) -> None:

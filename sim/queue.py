@@ -46,7 +46,10 @@ class WaitingQueue:
                 return None
             row, table = self._rows[self._num_admitted], self._requests
             self._head = Sequence(
-                row, table.num_prompt_tokens[row], table.num_output_tokens[row], table.max_tokens[row]
+                row,
+                table.num_prompt_tokens[row],
+                table.num_output_tokens[row],
+                table.max_tokens[row],
             )
         return self._head
 

@@ -18,7 +18,9 @@ class Sample:
     num_waiting: int  # at the end of the step
     largest_free_run_slots: int
     free_slots: int
-    pieces: tuple[tuple[int, int, int], ...]  # (first slot, number of slots, request row), if snapshots are wanted
+    pieces: tuple[
+        tuple[int, int, int], ...
+    ]  # (first slot, number of slots, request row), if snapshots are wanted
 
 
 @dataclass(frozen=True)
@@ -85,4 +87,6 @@ class Recorder:
 
 
 def _join(first: Row, second: Row) -> Row:
-    return Row(first.start_ns, second.end_ns, tuple(map(add, first.sums, second.sums)), second.sample)
+    return Row(
+        first.start_ns, second.end_ns, tuple(map(add, first.sums, second.sums)), second.sample
+    )

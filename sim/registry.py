@@ -43,9 +43,13 @@ def find_policy(name: str) -> type[Allocator]:
     try:
         policy = getattr(importlib.import_module(module_name), class_name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"policy {name!r} cannot be loaded: {error}; check that it is importable") from None
+        raise UserError(
+            f"policy {name!r} cannot be loaded: {error}; check that it is importable"
+        ) from None
     if not (inspect.isclass(policy) and issubclass(policy, Allocator)):
-        raise UserError(f"policy {name!r} is not a subclass of kvtwin.sim.Allocator; give the class itself")
+        raise UserError(
+            f"policy {name!r} is not a subclass of kvtwin.sim.Allocator; give the class itself"
+        )
     if missing := sorted(policy.__abstractmethods__):
         raise UserError(f"policy {name!r} does not define {', '.join(missing)}; see docs/design.md")
     return policy

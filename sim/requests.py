@@ -86,6 +86,8 @@ class RequestTable:
                     Rejection(row, "prompt is not below max_model_len", num_prompt, max_model_len)
                 )
             elif (need := largest_need(num_prompt, num_output, max_tokens)) > limit:
-                self.rejections.append(Rejection(row, "largest need exceeds an empty pool", need, limit))
+                self.rejections.append(
+                    Rejection(row, "largest need exceeds an empty pool", need, limit)
+                )
             else:
                 self.accepted.append(row)

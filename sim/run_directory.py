@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence as Seq
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -25,26 +27,24 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 def write_requests(path: Path, requests: RequestTable) -> None:
     num = len(requests.arrival_ns)
-    finished = np.zeros(num, dtype=bool)
-    finished[requests.accepted] = True
+    rejected = np.ones(num, dtype=np.int8)
+    rejected[requests.accepted] = 0
     need, limit = np.full(num, UNKNOWN), np.full(num, UNKNOWN)
     for rejection in requests.rejections:
         need[rejection.row], limit[rejection.row] = rejection.value, rejection.limit
     _write(
         path,
         {
-            "row": np.arange(num),
-            "arrival_ns": np.array(requests.arrival_ns, dtype=np.int64),
-            "num_prompt_tokens": np.array(requests.num_prompt_tokens, dtype=np.int64),
-            "num_output_tokens": np.array(requests.num_output_tokens, dtype=np.int64),
-            "trace_output_tokens": np.array(requests.trace_output_tokens, dtype=np.int64),
-            "status": pa.DictionaryArray.from_arrays(
-                pa.array(np.where(finished, 0, 1).astype(np.int8)), ["finished", "rejected"]
-            ),
+            "row": _integers(np.arange(num)),
+            "arrival_ns": _integers(requests.arrival_ns),
+            "num_prompt_tokens": _integers(requests.num_prompt_tokens),
+            "num_output_tokens": _integers(requests.num_output_tokens),
+            "trace_output_tokens": _integers(requests.trace_output_tokens),
+            "status": _labels(rejected, ("finished", "rejected")),
             "admitted_ns": _optional(requests.admitted_ns),
             "first_token_ns": _optional(requests.first_token_ns),
             "finished_ns": _optional(requests.finished_ns),
-            "num_preemptions": np.array(requests.num_preemptions),
+            "num_preemptions": _integers(requests.num_preemptions),
             "need_slots": _optional(need),
             "limit_slots": _optional(limit),
         },
@@ -52,26 +52,28 @@ def write_requests(path: Path, requests: RequestTable) -> None:
 
 
 def write_timeline(path: Path, rows: list[Row]) -> None:
-    sums = {name: [row.sums[i] for row in rows] for i, name in enumerate(FIELDS)}
-    duration = sums["duration_ns"]
+    sums = dict(zip(FIELDS, zip(*(row.sums for row in rows), strict=True), strict=True))
     parts = [parts_of(row.sums) for row in rows]
+    means = {f"{name}_slots": [part[name] for part in parts] for name in PARTS}
+    means["num_running"] = list(sums["running"])
+    counts = ("num_preemptions", "num_prefill_tokens", "num_decode_tokens", "num_steps")
     _write(
         path,
         {
-            "start_ns": [row.start_ns for row in rows],
-            "end_ns": [row.end_ns for row in rows],
+            "start_ns": _integers([row.start_ns for row in rows]),
+            "end_ns": _integers([row.end_ns for row in rows]),
             **{
-                f"{name}_slots": [part[name] / ns for part, ns in zip(parts, duration, strict=True)]
-                for name in PARTS
+                name: _floats(
+                    [value / ns for value, ns in zip(values, sums["duration_ns"], strict=True)]
+                )
+                for name, values in means.items()
             },
-            "num_running": [running / ns for running, ns in zip(sums["running"], duration, strict=True)],
-            "num_waiting": [row.sample.num_waiting for row in rows],
-            **{
-                name: sums[name]
-                for name in ("num_preemptions", "num_prefill_tokens", "num_decode_tokens", "num_steps")
-            },
-            "largest_free_run_slots": [row.sample.largest_free_run_slots for row in rows],
-            "free_run_total_slots": [row.sample.free_slots for row in rows],
+            "num_waiting": _integers([row.sample.num_waiting for row in rows]),
+            **{name: _integers(sums[name]) for name in counts},
+            "largest_free_run_slots": _integers(
+                [row.sample.largest_free_run_slots for row in rows]
+            ),
+            "free_run_total_slots": _integers([row.sample.free_slots for row in rows]),
         },
     )
 
@@ -80,26 +82,56 @@ def write_snapshots(path: Path, rows: list[Row]) -> None:
     pieces = [(row.end_ns, *piece) for row in rows for piece in row.sample.pieces]
     columns = np.array(pieces, dtype=np.int64).reshape(-1, 4)
     names = ("time_ns", "first_slot", "num_slots", "row")
-    _write(path, {name: columns[:, i] for i, name in enumerate(names)})
+    _write(path, {name: _integers(columns[:, i]) for i, name in enumerate(names)})
 
 
 def write_decisions(path: Path, decisions: Decisions) -> None:
+    actions = sorted(set(decisions.actions))
+    codes = {action: code for code, action in enumerate(actions)}
     _write(
         path,
         {
-            "step": np.array(decisions.steps),
-            "action": pa.array(decisions.actions).dictionary_encode(),
-            "row": np.array(decisions.rows),
-            "first": np.array(decisions.firsts),
-            "num": np.array(decisions.nums),
+            "step": _integers(decisions.steps),
+            "action": _labels(
+                np.array([codes[a] for a in decisions.actions], dtype=np.int8), actions
+            ),
+            "row": _integers(decisions.rows),
+            "first": _integers(decisions.firsts),
+            "num": _integers(decisions.nums),
         },
     )
 
 
-def _optional(column: Any) -> pa.Array:
-    values = np.array(column)
-    return pa.array(values, mask=values == UNKNOWN)
+# pyarrow's converting constructors load pandas where it is installed, which takes half a second; buffers do not.
 
 
-def _write(path: Path, columns: dict[str, Any]) -> None:
-    pq.write_table(pa.table(columns), path, compression="zstd")
+def _integers(values: Any) -> pa.Array:
+    return _buffer(pa.int64(), np.ascontiguousarray(values, dtype=np.int64))
+
+
+def _floats(values: list[float]) -> pa.Array:
+    return _buffer(pa.float64(), np.array(values, dtype=np.float64))
+
+
+def _optional(values: Any) -> pa.Array:
+    """Integers, null where UNKNOWN."""
+    column = np.ascontiguousarray(values, dtype=np.int64)
+    return _buffer(pa.int64(), column, np.packbits(column != UNKNOWN, bitorder="little"))
+
+
+def _labels(codes: npt.NDArray[np.int8], labels: Seq[str]) -> pa.Array:
+    text = "".join(labels).encode()
+    offsets = np.cumsum([0, *(len(label.encode()) for label in labels)]).astype(np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text)]
+    names = pa.Array.from_buffers(pa.string(), len(labels), buffers)
+    return pa.DictionaryArray.from_arrays(_buffer(pa.int8(), codes), names)
+
+
+def _buffer(kind: Any, values: npt.NDArray[Any], valid: npt.NDArray[Any] | None = None) -> pa.Array:
+    mask = None if valid is None else pa.py_buffer(valid)
+    return pa.Array.from_buffers(kind, len(values), [mask, pa.py_buffer(values)])
+
+
+def _write(path: Path, columns: dict[str, pa.Array]) -> None:
+    table = pa.Table.from_arrays(list(columns.values()), names=list(columns))
+    pq.write_table(table, path, compression="zstd")

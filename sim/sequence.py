@@ -12,26 +12,32 @@ class Sequence:
     tokens at the plan of step `t` are `t + decode_offset`, so that no step has to touch it.
     """
 
+    decode_offset: int
+    finish_step: int
+    tail_step: int
+    tail: int
+    room: int
+
     __slots__ = (
+        "asked_slots",  # slots the policy asked for, as of the last `admit` or `extend`
+        "blocks",  # the block table, or the first slot of each run
+        "computed",  # tokens committed by prefill steps since this admission
+        "decode_offset",  # committed = step + decode_offset while decoding
+        "decoding",  # whether the prefill is complete
+        "due",  # the list of sequences that grow in the same step, or None
+        "end",  # E = prompt + output - 1: committed tokens when it finishes
+        "finish_step",  # step that generates the last token
+        "granted_slots",  # slots granted, rounding included, as of the last `admit` or `extend`
+        "known",  # prompt plus tokens generated before this admission
+        "last_token_ns",  # when the last token came out, kept across a preemption; -1 before the first
+        "max_tokens",  # what the client asked for
+        "num_output_tokens",  # the true output, after clipping
+        "num_prompt_tokens",
+        "room",  # tokens that fit into what the allocator has granted at admission or by `extend`
         "row",  # request number in the trace
         "serial",  # admission number, new at each admission
-        "num_prompt_tokens",
-        "num_output_tokens",  # the true output, after clipping
-        "max_tokens",  # what the client asked for
-        "end",  # E = prompt + output - 1: committed tokens when it finishes
-        "known",  # prompt plus tokens generated before this admission
-        "computed",  # tokens committed by prefill steps since this admission
-        "decoding",  # whether the prefill is complete
-        "decode_offset",  # committed = step + decode_offset while decoding
-        "finish_step",  # step that generates the last token
-        "tail_step",  # step of the last growth, which grants `tail` slots that stay empty
         "tail",
-        "due",  # the list of sequences that grow in the same step, or None
-        "last_token_ns",  # when the last token came out, kept across a preemption; -1 before the first
-        "room",  # tokens that fit into what the allocator has granted at admission or by `extend`
-        "asked_slots",  # slots the policy asked for, as of the last `admit` or `extend`
-        "granted_slots",  # slots granted, rounding included, as of the last `admit` or `extend`
-        "blocks",  # the block table, or the first slot of each run
+        "tail_step",  # step of the last growth, which grants `tail` slots that stay empty
     )
 
     def __init__(
@@ -50,13 +56,8 @@ class Sequence:
         self.known = num_prompt_tokens
         self.computed = 0
         self.decoding = False
-        self.decode_offset = 0
-        self.finish_step = NEVER
-        self.tail_step = NEVER
-        self.tail = 0
         self.due: list[Sequence] | None = None
         self.last_token_ns = NEVER
-        self.room = 0
         self.asked_slots = 0
         self.granted_slots = 0
         self.blocks: list[int] = []

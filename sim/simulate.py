@@ -16,7 +16,7 @@ from .config import RunConfig
 from .cost import load_cost
 from .decisions import Decisions
 from .drive import drive
-from .engine import Engine, Limits
+from .engine import Engine
 from .executor import CostExecutor
 from .policies.base import PolicySettings
 from .pool import PoolSize, activation_bytes_per_token, size_pool
@@ -31,6 +31,7 @@ from .run_directory import (
     write_snapshots,
     write_timeline,
 )
+from .scheduler import Limits
 from .summary import summarize
 
 # Timeline rows of a saturated run start this short, and double as the run goes on.
@@ -73,7 +74,7 @@ def simulate(
     allocator = find_policy(config.policy)(policy_settings(config, pool))
     requests = RequestTable.from_trace(trace, allocator, pool.max_model_len, config.max_tokens)
     span_ns = requests.arrival_ns[-1]
-    recorder = Recorder(pool.num_slots, max(_SHORTEST_ROW_NS, span_ns // MAX_ROWS), snapshots)
+    recorder = Recorder(pool.num_slots, max(_SHORTEST_ROW_NS, 2 * span_ns // MAX_ROWS), snapshots)
     log = Decisions() if decisions else None
     limits = Limits(config.max_num_seqs, config.max_num_batched_tokens)
     engine = engine_type(requests, allocator, limits, recorder, log)

@@ -37,11 +37,15 @@ def parts_of(sums: tuple[int, ...]) -> dict[str, int]:
 def _shares(sums: tuple[int, ...], pool_slots: int) -> dict[str, float]:
     parts = parts_of(sums)
     pool = pool_slots * sums[FIELDS.index("duration_ns")]
-    assert sum(parts.values()) == pool, f"INV-1: parts {parts} add up to {sum(parts.values())}, the pool is {pool}"
+    assert sum(parts.values()) == pool, (
+        f"INV-1: parts {parts} add up to {sum(parts.values())}, the pool is {pool}"
+    )
     return {name: value / pool if pool else float(name == "free") for name, value in parts.items()}
 
 
-def summarize(requests: RequestTable, recorder: Recorder, pool_slots: int, end_ns: int) -> dict[str, Any]:
+def summarize(
+    requests: RequestTable, recorder: Recorder, pool_slots: int, end_ns: int
+) -> dict[str, Any]:
     """What `run.json` calls the summary, less what only the caller knows (policy, pool bytes, calibration)."""
     whole = dict(zip(FIELDS, recorder.whole, strict=True))
     assert recorder.loaded is not None, "the recorder has not been told that the run is over"
@@ -69,7 +73,9 @@ def summarize(requests: RequestTable, recorder: Recorder, pool_slots: int, end_n
         "loaded_end_ns": loaded["duration_ns"],
         "end_ns": end_ns,
         "num_steps": whole["num_steps"],
-        "num_prompt_tokens": int(np.array(requests.num_prompt_tokens, dtype=np.int64)[finished].sum()),
+        "num_prompt_tokens": int(
+            np.array(requests.num_prompt_tokens, dtype=np.int64)[finished].sum()
+        ),
         "num_output_tokens": num_output_tokens,
         "num_prefill_tokens": whole["num_prefill_tokens"],
         "num_decode_tokens": whole["num_decode_tokens"],
@@ -81,7 +87,11 @@ def summarize(requests: RequestTable, recorder: Recorder, pool_slots: int, end_n
         "requests_per_s": len(finished) / (end_ns / 1e9) if end_ns else 0.0,
         "ttft_ms": _spread(first - arrival[finished]),
         "tpot_ms": _spread((last - first)[several] / (num_output[several] - 1)),
-        "itl_ms": {"mean": gaps.mean_ms(), "p50": gaps.percentile_ms(50), "p99": gaps.percentile_ms(99)},
+        "itl_ms": {
+            "mean": gaps.mean_ms(),
+            "p50": gaps.percentile_ms(50),
+            "p99": gaps.percentile_ms(99),
+        },
         "e2el_ms": _spread(last - arrival[finished]),
         "queue_ms": _spread(admitted - arrival[finished]),
         **_overload(arrival[finished], admitted),
@@ -100,13 +110,14 @@ def _spread(values_ns: npt.NDArray[Any]) -> dict[str, float | None]:
 
 
 def _largest_free_run_share(recorder: Recorder, end_ns: int) -> float | None:
-    """Mean over the rows that began in the loaded window, weighted by duration; None if nothing was free at any of them."""
+    """Mean over the rows that began in the loaded window, weighted by duration; None if nothing was ever free."""
     rows = [row for row in recorder.rows if row.start_ns < end_ns and row.sample.free_slots]
     total_ns = sum(row.end_ns - row.start_ns for row in rows)
     if not total_ns:
         return None
     shares = (
-        row.sample.largest_free_run_slots / row.sample.free_slots * (row.end_ns - row.start_ns) for row in rows
+        row.sample.largest_free_run_slots / row.sample.free_slots * (row.end_ns - row.start_ns)
+        for row in rows
     )
     return sum(shares) / total_ns
 
@@ -128,5 +139,3 @@ def _overload(arrival_ns: Ints, admitted_ns: Ints) -> dict[str, Any]:
         "waiting_at_half": waiting[0],
         "waiting_at_last_arrival": waiting[1],
     }
-
-

@@ -7,7 +7,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # Deadlines are timing limits, so there are none. `long` runs the same properties with ten times the examples.
-_COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
+_COMMON = {
+    "deadline": None,
+    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
+}
 settings.register_profile("dev", max_examples=100, derandomize=True, **_COMMON)
 settings.register_profile("long", max_examples=1000, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence as Seq
+from collections.abc import Iterable
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -47,18 +48,24 @@ class Allocator(ABC):
     interchangeable: ClassVar[bool] = False
     """Any free unit serves any growth, so growth cannot fail while enough units are free, whatever came before."""
 
-    growth_tokens: int | None = None
+    growth_tokens: int | None
     """A decoding sequence asks for this many more tokens whenever its room is used up. None: it never grows."""
-    growth_slots: int = 0
+    growth_slots: int
     """Slots of the pool that one growth takes."""
-    pending_slots: int = 0
+    pending_slots: int
     """Slots of the sources of moves that this step carries out; they return at `end_step`."""
-    moved_slots: int = 0
+    moved_slots: int
     """Slots copied by this step's moves and compaction; reset by `end_step`."""
-    log: DecisionLog | None = None
+    log: DecisionLog | None
+    """Where every grant, extension, move and free is reported, if anybody wants to know."""
 
     def __init__(self, settings: PolicySettings) -> None:
         self.num_slots = settings.num_slots
+        self.growth_tokens = None
+        self.growth_slots = 0
+        self.pending_slots = 0
+        self.moved_slots = 0
+        self.log = None
 
     @abstractmethod
     def largest_need(self, num_prompt_tokens: int, num_output_tokens: int, max_tokens: int) -> int:
@@ -96,7 +103,9 @@ class Allocator(ABC):
 
         Returns how many were served. `asked_slots` and `granted_slots` of a sequence may go stale until `free`.
         """
-        raise AssertionError(f"{type(self).__name__} does not grow but was asked to, for {len(seqs)} sequences")
+        raise AssertionError(
+            f"{type(self).__name__} does not grow but was asked to, for {len(seqs)} sequences"
+        )
 
     @abstractmethod
     def free(self, seq: Sequence) -> None:
@@ -144,7 +153,9 @@ class Allocator(ABC):
         for first, num in self.free_runs():
             num_free += num
             for slot in range(first, first + num):
-                assert slot not in owner, f"INV-2: slot {slot} is free and held by request {owner[slot]}"
+                assert slot not in owner, (
+                    f"INV-2: slot {slot} is free and held by request {owner[slot]}"
+                )
         assert num_free == self.num_free_slots(), (
             f"INV-1: free runs hold {num_free} slots, the free list says {self.num_free_slots()}"
         )

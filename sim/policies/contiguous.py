@@ -117,7 +117,11 @@ class Contiguous(Allocator):
         """First slot of the lowest free run that is long enough, or of the shortest such run under best fit."""
         lengths = self._free_lengths
         if self._best_fit:
-            fitting = ((lengths[first], first) for first in self._free_firsts if lengths[first] >= num_slots)
+            fitting = (
+                (lengths[first], first)
+                for first in self._free_firsts
+                if lengths[first] >= num_slots
+            )
             return min(fitting, default=(0, None))[1]
         return next((first for first in self._free_firsts if lengths[first] >= num_slots), None)
 
@@ -149,7 +153,10 @@ class Contiguous(Allocator):
         at = bisect_left(self._free_firsts, first)
         if at < len(self._free_firsts) and self._free_firsts[at] == first + num_slots:
             num_slots += self._free_lengths.pop(self._free_firsts.pop(at))
-        if at and self._free_firsts[at - 1] + self._free_lengths[self._free_firsts[at - 1]] == first:
+        if (
+            at
+            and self._free_firsts[at - 1] + self._free_lengths[self._free_firsts[at - 1]] == first
+        ):
             first = self._free_firsts.pop(at - 1)
             num_slots += self._free_lengths.pop(first)
         insort(self._free_firsts, first)

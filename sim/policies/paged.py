@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence as Seq
-from itertools import islice
 from typing import ClassVar
 
 import numpy as np
@@ -32,7 +31,9 @@ class Paged(Allocator):
         self._watermark_blocks = int(settings.watermark * self._num_blocks)
 
     def largest_need(self, num_prompt_tokens: int, num_output_tokens: int, max_tokens: int) -> int:
-        return -(-(num_prompt_tokens + num_output_tokens - 1) // self._block_size) * self._block_size
+        return (
+            -(-(num_prompt_tokens + num_output_tokens - 1) // self._block_size) * self._block_size
+        )
 
     def fits(self, seq: Sequence, num_tokens: int, others_running: bool) -> bool:
         tokens = seq.known if self._whole_sequence_must_fit else num_tokens
@@ -62,16 +63,15 @@ class Paged(Allocator):
         seq.room = seq.asked_slots = seq.granted_slots = len(seq.blocks) * self._block_size
 
     def grow(self, seqs: Seq[Sequence]) -> int:
-        num_served = min(len(seqs), len(self._free_block_ids))
-        if num_served == 0:
-            return 0
-        block_ids = self._free_block_ids[: -num_served - 1 : -1]
-        del self._free_block_ids[-num_served:]
-        for seq, block_id in zip(seqs, block_ids, strict=False):
-            seq.blocks.append(block_id)
+        free_block_ids, num_served = self._free_block_ids, len(seqs)
+        if num_served > len(free_block_ids):
+            num_served = len(free_block_ids)
+            seqs = seqs[:num_served]
+        for seq in seqs:
+            seq.blocks.append(free_block_ids.pop())
         if self.log is not None:
-            for seq, block_id in zip(islice(seqs, num_served), block_ids, strict=True):
-                self.log.add("extend", seq.row, block_id, 1)
+            for seq in seqs:
+                self.log.add("extend", seq.row, seq.blocks[-1], 1)
         return num_served
 
     def free(self, seq: Sequence) -> None:

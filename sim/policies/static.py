@@ -45,7 +45,9 @@ class StaticIteration(Allocator):
 
     def free_runs(self) -> list[tuple[int, int]]:
         num_places, rest = divmod(self.num_slots, self._place_slots)
-        pieces = [(place * self._place_slots, self._place_slots) for place in sorted(self._free_places)]
+        pieces = [
+            (place * self._place_slots, self._place_slots) for place in sorted(self._free_places)
+        ]
         if rest:
             pieces.append((num_places * self._place_slots, rest))
         return merge_runs(pieces)

@@ -1,0 +1,47 @@
+"""Allocators and sequences for tests that play the engine's part, and what can be asked of them."""
+
+import pickle
+from collections.abc import Iterable
+from typing import Any
+
+from kvtwin.sim import Allocator, PolicySettings, Sequence, find_policy
+
+
+def build(policy: str, num_slots: int, **fields: Any) -> Allocator:
+    """An allocator over `num_slots` slots; no-cache may compute as many tokens in a step."""
+    settings = {"max_model_len": num_slots, "activation_tokens": num_slots} | fields
+    return find_policy(policy)(PolicySettings(num_slots=num_slots, **settings))
+
+
+def sequence(row: int, num_prompt_tokens: int, num_output_tokens: int) -> Sequence:
+    return Sequence(row, num_prompt_tokens, num_output_tokens, max_tokens=num_output_tokens)
+
+
+def can_run(allocator: Allocator, seq: Sequence) -> bool:
+    """Whether the request would not be rejected at arrival."""
+    need = allocator.largest_need(seq.num_prompt_tokens, seq.num_output_tokens, seq.max_tokens)
+    return need <= allocator.largest_grant
+
+
+def slots_of(allocator: Allocator, seq: Sequence) -> list[int]:
+    """Every slot that the sequence holds."""
+    return [slot for first, num in allocator.runs(seq) for slot in range(first, first + num)]
+
+
+def slots_by_position(allocator: Allocator, seq: Sequence) -> list[int]:
+    """The slot of each position. Sources of moves, which come first, are left out."""
+    runs = allocator.runs(seq)[-len(seq.blocks) :]
+    return [slot for first, num in runs for slot in range(first, first + num)]
+
+
+def free_slots(allocator: Allocator) -> set[int]:
+    return {slot for first, num in allocator.free_runs() for slot in range(first, first + num)}
+
+
+def everything(allocator: Allocator, seqs: Iterable[Sequence]) -> bytes:
+    """Every bit of state: equal before and after what changes nothing."""
+    log, allocator.log = allocator.log, None
+    fields = [[getattr(seq, name) for name in Sequence.__slots__ if name != "due"] for seq in seqs]
+    state = pickle.dumps((vars(allocator), fields))
+    allocator.log = log
+    return state
