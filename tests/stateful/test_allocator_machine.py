@@ -166,8 +166,10 @@ class PoolMachine(RuleBasedStateMachine):
     def abort(self, which: int) -> None:
         """Somebody leaves early, as others end at a commit: what moves has moved."""
         if which < len(self.holders):
+            seq = self.holders[which]
             self.step()
-            self.drop(self.holders[which])
+            if seq in self.holders:
+                self.drop(seq)
 
     @rule(num_steps=st.integers(1, 12), preempt=st.booleans())
     def run(self, num_steps: int, preempt: bool) -> None:
@@ -237,6 +239,8 @@ class PoolMachine(RuleBasedStateMachine):
 @pytest.mark.parametrize("policy", policy_names())
 def test_any_actions_keep_the_pool_whole(policy: str) -> None:
     machine = type("Machine", (PoolMachine,), {"policy": policy})
+    # Runs that move, and compaction above all, take luck to come about.
+    num_examples = examples(200 if policy == "contiguous" else 60)
     run_state_machine_as_test(
-        machine, settings=settings(max_examples=examples(60), stateful_step_count=40)
+        machine, settings=settings(max_examples=num_examples, stateful_step_count=40)
     )
