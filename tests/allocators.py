@@ -41,7 +41,9 @@ def free_slots(allocator: Allocator) -> set[int]:
 def everything(allocator: Allocator, seqs: Iterable[Sequence]) -> bytes:
     """Every bit of state: equal before and after what changes nothing."""
     log, allocator.log = allocator.log, None
-    fields = [[getattr(seq, name) for name in Sequence.__slots__ if name != "due"] for seq in seqs]
+    fields = [
+        [getattr(seq, name, None) for name in Sequence.__slots__ if name != "due"] for seq in seqs
+    ]
     state = pickle.dumps((vars(allocator), fields))
     allocator.log = log
     return state

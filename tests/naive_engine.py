@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from kvtwin.sim import Allocator, Sequence
 from kvtwin.sim.decisions import Decisions
-from kvtwin.sim.engine import Limits
 from kvtwin.sim.ledger import FIELDS
 from kvtwin.sim.plan import Plan
 from kvtwin.sim.queue import WaitingQueue
 from kvtwin.sim.recorder import Recorder, Sample
 from kvtwin.sim.requests import RequestTable
+from kvtwin.sim.scheduler import Limits
 
 
 @dataclass(eq=False)
