@@ -17,6 +17,8 @@ REFERENCE = {
     "kv_cache_memory_bytes": 12 * 2**30,
     "max_model_len": 2048,
     "watermark": 0.01,
+    # Little's law on figure 13a: 30.42 requests / 2 requests/s / 338 output tokens. So every step weighs the same.
+    "cost": "constant:45000000",
 }
 REFERENCE_WORKLOAD = "sharegpt-like"
 REFERENCE_NUM_REQUESTS = 2000

@@ -27,8 +27,10 @@ def single_request_jobs(config: RunConfig, out: Path) -> list[Job]:
     if not known or num_output_tokens < MIN_OUTPUT_TOKENS:
         return []
     trace = single_request_trace(num_output_tokens)
-    # Nothing but the request itself limits it: no cap on its output, no pool held back.
-    alone = dataclasses.replace(config, max_tokens=None, watermark=0.0)
+    # Nothing but the request itself limits it: no cap on its output, no pool held back. Steps of constant length would
+    # hide what recomputing costs.
+    cost = config.cost if config.constant_cost_ns is None else "roofline"
+    alone = dataclasses.replace(config, max_tokens=None, watermark=0.0, cost=cost)
     return [
         Job(
             trace,

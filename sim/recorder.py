@@ -63,8 +63,8 @@ class Recorder:
         duration_ns, live, useful, asked, granted, free, external = sums[:7]
         pool = self._pool_slots * duration_ns
         assert granted + free == pool, (
-            f"INV-1: granted {granted} + free {free} slot-ns are {granted + free}, the pool has {self._pool_slots} slots "
-            f"x {duration_ns} ns = {pool}"
+            f"INV-1: granted {granted} + free {free} slot-ns are {granted + free}, "
+            f"the pool has {self._pool_slots} slots x {duration_ns} ns = {pool}"
         )
         assert 0 <= live <= useful <= asked <= granted, (
             f"INV-1: live {live}, below E {useful}, asked {asked}, granted {granted} slot-ns are not in order"

@@ -102,34 +102,22 @@ def write_decisions(path: Path, decisions: Decisions) -> None:
     )
 
 
-# pyarrow's converting constructors load pandas where it is installed, which takes half a second; buffers do not.
-
-
 def _integers(values: Any) -> pa.Array:
-    return _buffer(pa.int64(), np.ascontiguousarray(values, dtype=np.int64))
+    return pa.array(np.asarray(values, dtype=np.int64))
 
 
 def _floats(values: list[float]) -> pa.Array:
-    return _buffer(pa.float64(), np.array(values, dtype=np.float64))
+    return pa.array(np.array(values, dtype=np.float64))
 
 
 def _optional(values: Any) -> pa.Array:
     """Integers, null where UNKNOWN."""
-    column = np.ascontiguousarray(values, dtype=np.int64)
-    return _buffer(pa.int64(), column, np.packbits(column != UNKNOWN, bitorder="little"))
+    column = np.asarray(values, dtype=np.int64)
+    return pa.array(column, mask=column == UNKNOWN)
 
 
 def _labels(codes: npt.NDArray[np.int8], labels: Seq[str]) -> pa.Array:
-    text = "".join(labels).encode()
-    offsets = np.cumsum([0, *(len(label.encode()) for label in labels)]).astype(np.int32)
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text)]
-    names = pa.Array.from_buffers(pa.string(), len(labels), buffers)
-    return pa.DictionaryArray.from_arrays(_buffer(pa.int8(), codes), names)
-
-
-def _buffer(kind: Any, values: npt.NDArray[Any], valid: npt.NDArray[Any] | None = None) -> pa.Array:
-    mask = None if valid is None else pa.py_buffer(valid)
-    return pa.Array.from_buffers(kind, len(values), [mask, pa.py_buffer(values)])
+    return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(labels, pa.string()))
 
 
 def _write(path: Path, columns: dict[str, pa.Array]) -> None:

@@ -31,7 +31,7 @@ class Limits:
 
 
 class Scheduler:
-    """First come first served over one allocator, iteration-level or in whole batches: the planning half of the engine."""
+    """The planning half of the engine: first come first served, iteration-level or in whole batches."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Scheduler:
         )
 
     def plan(self, now_ns: int) -> Plan | None:
-        """The next step, perhaps with more behind it; None if nothing runs and nobody waits. Takes the memory it needs."""
+        """The next step, perhaps with more behind it, with its memory; None if nothing runs and nobody waits."""
         num_waiting = self.queue.advance(now_ns)
         if not num_waiting and not self.running:
             return None

@@ -47,3 +47,34 @@ def everything(allocator: Allocator, seqs: Iterable[Sequence]) -> bytes:
     state = pickle.dumps((vars(allocator), fields))
     allocator.log = log
     return state
+
+
+class Memory:
+    """The pool as an array of tokens (row, position), which steps write and moves copy."""
+
+    def __init__(self, num_slots: int) -> None:
+        self.cells: list[tuple[int, int] | None] = [None] * num_slots
+        self._places: dict[int, int] = {}  # row -> first slot of its run, for policies that move
+
+    def carry_out(self, decisions: Iterable[tuple[str, int, int, int]]) -> None:
+        """The copies among (action, row, first, num), in their order.
+
+        A copy may overlap itself, as a slide by compaction does.
+        """
+        for action, row, first, num in decisions:
+            if action == "move":
+                source = self._places[row]
+                self.cells[first : first + num] = self.cells[source : source + num]
+                self.cells.extend([None] * (first + num - len(self.cells)))
+            if action in ("grant", "move"):
+                self._places[row] = first
+
+    def compute(self, row: int, slots: list[int], start: int, stop: int) -> None:
+        """Positions [start, stop) of a sequence are computed, which reads those before them."""
+        for position in range(start):
+            assert self.cells[slots[position]] == (row, position), (
+                f"INV-7: request {row} reads position {position} at slot {slots[position]}, which "
+                f"holds {self.cells[slots[position]]}"
+            )
+        for position in range(start, stop):
+            self.cells[slots[position]] = row, position

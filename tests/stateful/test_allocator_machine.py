@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from allocators import build, can_run, free_slots, sequence, slots_by_position, slots_of
+from allocators import Memory, build, can_run, free_slots, sequence, slots_by_position, slots_of
 from conftest import examples
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -17,7 +17,6 @@ from hypothesis.stateful import (
 
 from kvtwin.sim import Sequence, policy_names
 
-Token = tuple[int, int]  # (row, position)
 # Prompt and output in sixteenths of the most; tokens lost to a preemption; parts of the prompt.
 REQUESTS = st.tuples(st.integers(0, 9), st.integers(0, 16), st.integers(0, 3), st.integers(1, 3))
 
@@ -30,10 +29,10 @@ class Log(list[tuple[str, int, int, int]]):
 
 
 class PoolMachine(RuleBasedStateMachine):
-    """Plans steps as the engine does, and carries them out on an array of tokens.
+    """Plans steps as the engine does, and carries them out.
 
-    `owners` is what the allocator has answered, action by action. `cells` is the memory itself:
-    what steps write, and what the copies of the decision log move, in their order.
+    `owners` is what the allocator has answered, action by action. `memory` holds what steps write
+    and what the moves of the decision log copy, in their order.
     """
 
     policy: str
@@ -65,10 +64,9 @@ class PoolMachine(RuleBasedStateMachine):
         self.room: dict[int, int] = {}
         self.num_rows = 0
         self.num_checked = 0  # entries of the log that the owners follow already
-        self.num_copied = 0  # entries of the log that the cells follow already
+        self.num_carried_out = 0  # entries of the log that the memory follows already
         self.owners: dict[int, int] = {}
-        self.places: dict[int, int] = {}  # contiguous: row -> first slot, as of `num_copied`
-        self.cells: list[Token | None] = [None] * self.num_slots
+        self.memory = Memory(self.num_slots)
 
     def decoding(self, seq: Sequence) -> bool:
         return self.committed[seq.row] >= seq.known
@@ -181,7 +179,8 @@ class PoolMachine(RuleBasedStateMachine):
     @rule()
     def step(self) -> None:
         """Copies in the order of the log, then new tokens; those that have their last one leave."""
-        self.copy()
+        self.memory.carry_out(self.log[self.num_carried_out :])
+        self.num_carried_out = len(self.log)
         for seq in self.holders:
             row, slots, start = (
                 seq.row,
@@ -191,29 +190,13 @@ class PoolMachine(RuleBasedStateMachine):
             decoding = self.decoding(seq)
             stop = min(start + 1, self.room[row], seq.end) if decoding else self.prefilled[row]
             if self.allocator.keeps_kv:
-                for position in range(start):
-                    assert self.cells[slots[position]] == (row, position), (
-                        f"INV-7: position {position} of {row} is not at slot {slots[position]}"
-                    )
-                for position in range(start, stop):
-                    self.cells[slots[position]] = row, position
+                self.memory.compute(row, slots, start, stop)
             self.committed[row] = stop
         self.allocator.end_step()
         assert (self.allocator.pending_slots, self.allocator.moved_slots) == (0, 0)
         self.follow()
         for seq in [seq for seq in self.holders if self.committed[seq.row] == seq.end]:
             self.drop(seq)
-
-    def copy(self) -> None:
-        """Carry out the moves of runs. A copy may overlap itself, as a slide by compaction does."""
-        for action, row, first, num in self.log[self.num_copied :]:
-            if action == "move":
-                source = self.places[row]
-                length = min(num, self.num_slots - source)
-                self.cells[first : first + length] = self.cells[source : source + length]
-            if action in ("grant", "move"):
-                self.places[row] = first
-        self.num_copied = len(self.log)
 
     @invariant()
     def the_model_agrees(self) -> None:

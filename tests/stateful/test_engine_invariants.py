@@ -1,0 +1,112 @@
+"""INV-1 to INV-8 on random traces, watched step by step."""
+
+import sys
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from conftest import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_cases import configs, run_files, traces, write_costs
+from watched_engine import OneStepExecutor, UnevenExecutor, WatchedEngine
+
+from kvtwin.sim import RunConfig, policy_names, simulate
+from kvtwin.sim.engine import Engine
+from kvtwin.sim.executor import CostExecutor
+from kvtwin.traces import Trace
+
+# The package exports the function under the name of its module.
+SIMULATE_MODULE = sys.modules["kvtwin.sim.simulate"]
+
+
+@pytest.fixture(scope="module")
+def costs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    return write_costs(tmp_path_factory.mktemp("costs"))
+
+
+@pytest.fixture(scope="module")
+def out_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+def simulate_by(
+    executor: type[CostExecutor], *arguments: object, **options: object
+) -> dict[str, object]:
+    with patch.object(SIMULATE_MODULE, "CostExecutor", executor):
+        return simulate(*arguments, **options)
+
+
+@pytest.mark.parametrize("policy", policy_names())
+def test_invariants_hold_in_every_step(policy: str, costs: list[str], out_dir: Path) -> None:
+    @settings(max_examples=examples(25))
+    @given(trace=traces(most=12), config=configs(policy, costs))
+    def hold(trace: Trace, config: RunConfig) -> None:
+        engines = []
+
+        def watched(*arguments: object) -> Engine:
+            engines.append(WatchedEngine(*arguments))
+            return engines[0]
+
+        summary = simulate_by(
+            OneStepExecutor,
+            trace,
+            config,
+            out_dir,
+            engine_type=watched,
+            paranoid=True,
+            decisions=True,
+        )
+        (engine,) = engines
+        table = engine.requests
+        # INV-5: finished or rejected with both numbers.
+        assert summary["num_finished"] + summary["num_rejected"] == trace.num_requests
+        rejected = {rejection.row for rejection in table.rejections}
+        assert sorted([*table.accepted, *rejected]) == list(range(trace.num_requests))
+        for rejection in table.rejections:
+            assert rejection.value > rejection.limit or "not below" in rejection.reason
+        for row in table.accepted:
+            # INV-4: after its last preemption, each of its E positions was computed, once.
+            assert (
+                engine.computed[row]
+                == table.num_prompt_tokens[row] + table.num_output_tokens[row] - 1
+            )
+            assert (
+                table.arrival_ns[row]
+                <= table.admitted_ns[row]
+                < table.first_token_ns[row]
+                <= table.finished_ns[row]
+                <= summary["end_ns"]
+            )
+        for row in rejected:
+            assert table.admitted_ns[row] == table.finished_ns[row] == -1
+        # INV-8
+        assert engine.allocator.free_runs() == [(0, engine.allocator.num_slots)]
+        assert sum(summary["shares"].values()) == pytest.approx(1, abs=1e-12)  # INV-1
+
+    hold()
+
+
+@pytest.mark.parametrize("policy", policy_names())
+def test_any_part_of_a_plan_may_be_carried_out(
+    policy: str, costs: list[str], out_dir: Path
+) -> None:
+    """Executors may stop early; the same things happen at the same times. Twice the same is INV-6."""
+
+    @settings(max_examples=examples(25))
+    @given(trace=traces(), config=configs(policy, costs))
+    def same(trace: Trace, config: RunConfig) -> None:
+        runs = []
+        for number, executor in enumerate(
+            (CostExecutor, CostExecutor, OneStepExecutor, UnevenExecutor)
+        ):
+            directory = out_dir / str(number)
+            simulate_by(
+                executor, trace, config, directory, snapshots=True, paranoid=number % 2 == 1
+            )
+            runs.append(run_files(directory))
+        assert runs[1] == runs[0], "INV-6: the same run, twice"
+        assert runs[2] == runs[0], "one step at a time"
+        assert runs[3] == runs[0], "some steps at a time"
+
+    same()
