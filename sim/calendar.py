@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Sequence as Seq
-from heapq import heappop, heappush
 
 from .sequence import NEVER, Sequence
 
-_NOBODY: tuple[Sequence, ...] = ()
+FAR = 1 << 62  # a step that is never reached
 
 
 class GrowthCalendar:
     """Decoding sequences in buckets by the step at which their room is used up, each in order of admission.
 
     All of a bucket grow by the same number of tokens, so the whole list moves on to its next step: a growth costs
-    no rescheduling. The last growth of a sequence usually grants a tail that it will never fill; `pop_tail` says how
-    many such slots come to be in a step, which spares looking at every sequence.
+    no rescheduling. The last growth of a sequence usually grants a tail that it will never fill; such slots are kept
+    by the step in which they come to be, which spares looking at every sequence.
     """
 
     def __init__(self) -> None:
-        self.buckets: dict[
-            int, list[Sequence]
-        ] = {}  # by step; a bucket may have been left by everybody
+        self.steps: list[int] = []  # of the buckets, sorted
+        self._buckets: dict[int, list[Sequence]] = {}  # a bucket may have been left by everybody
         self._tails: dict[int, int] = {}
 
     def add(self, seq: Sequence, step: int, growth_tokens: int, growth_slots: int) -> None:
@@ -38,9 +37,10 @@ class GrowthCalendar:
             seq.tail_step = first_growth + (num_growths - 1) * growth_tokens
             if seq.tail:
                 self._tails[seq.tail_step] = self._tails.get(seq.tail_step, 0) + seq.tail
-        bucket = self.buckets.get(first_growth)
+        bucket = self._buckets.get(first_growth)
         if bucket is None:
-            bucket = self.buckets[first_growth] = []
+            bucket = self._buckets[first_growth] = []
+            insort(self.steps, first_growth)
         bucket.append(seq)
         seq.due = bucket
 
@@ -53,22 +53,30 @@ class GrowthCalendar:
         if seq.tail and seq.tail_step >= step:
             self._tails[seq.tail_step] -= seq.tail
 
+    def pop(self) -> tuple[list[Sequence], int]:
+        """The earliest bucket, which is the caller's until `put_back`, and its step."""
+        step = self.steps.pop(0)
+        return self._buckets.pop(step), step
+
     def pop_tail(self, step: int) -> int:
+        """Slots granted in `step` that nobody will ever fill."""
         return self._tails.pop(step, 0)
 
     def put_back(self, step: int, bucket: list[Sequence]) -> None:
         """These grow again in `step`."""
-        others = self.buckets.get(step)
-        if others:
+        others = self._buckets.get(step)
+        if others is None:
+            insort(self.steps, step)
+        else:
             bucket += others
             bucket.sort(key=lambda seq: seq.serial)
             for seq in others:
                 seq.due = bucket
-        self.buckets[step] = bucket
+        self._buckets[step] = bucket
 
     def next_step(self) -> int:
-        """The next step in which somebody grows; far away if nobody will."""
-        return min((step for step, bucket in self.buckets.items() if bucket), default=1 << 62)
+        """The next step in which somebody may grow; far away if nobody will."""
+        return self.steps[0] if self.steps else FAR
 
     def take_ahead(
         self, step: int, starts_ns: Seq[int], growth_tokens: int
@@ -78,29 +86,30 @@ class GrowthCalendar:
         These are at most `growth_tokens` steps, so that nobody grows twice. Returns who grows, in order; the sum of the
         times at which they do; the tail slots that come to be; and these times the times at which they do.
         """
-        buckets, tails = self.buckets, self._tails
         growers: list[Sequence] = []
         growth_moment = num_tail = tail_moment = 0
-        for start_ns in starts_ns:
-            if step in buckets:
-                bucket = buckets.pop(step)
-                if bucket:
-                    growers += bucket
-                    growth_moment += len(bucket) * start_ns
-                    buckets[step + growth_tokens] = bucket
-                    if step in tails:
-                        tail = tails.pop(step)
-                        num_tail += tail
-                        tail_moment += tail * start_ns
-            step += 1
+        end_step = step + len(starts_ns)
+        while self.steps and self.steps[0] < end_step:
+            bucket, due = self.pop()
+            if bucket:
+                start_ns = starts_ns[due - step]
+                growers += bucket
+                growth_moment += len(bucket) * start_ns
+                self.put_back(due + growth_tokens, bucket)
+                if due in self._tails:
+                    tail = self._tails.pop(due)
+                    num_tail += tail
+                    tail_moment += tail * start_ns
         return growers, growth_moment, num_tail, tail_moment
 
     def steps_within(self, step: int, num_steps: int, num_units: int) -> int:
-        """The largest number of steps from `step` on, at most `num_steps`, in which at most `num_units` grow after the first."""
-        for i in range(1, num_steps):
-            num_units -= len(self.buckets.get(step + i, ()))
+        """The most steps from `step` on, up to `num_steps`, such that at most `num_units` sequences grow behind it."""
+        for due in self.steps:
+            if due >= step + num_steps:
+                break
+            num_units -= len(self._buckets[due])
             if num_units < 0:
-                return i
+                return due - step
         return num_steps
 
 
@@ -108,8 +117,8 @@ class FinishCalendar:
     """Decoding sequences by the step that generates their last token, each in order of admission."""
 
     def __init__(self) -> None:
+        self.steps: list[int] = []  # sorted
         self.by_step: dict[int, list[Sequence]] = {}
-        self._steps: list[int] = []  # a heap; steps that everybody has left stay until they come up
 
     def add(self, seq: Sequence, step: int) -> None:
         seq.finish_step = step
@@ -117,7 +126,7 @@ class FinishCalendar:
             self.by_step[step].append(seq)
         else:
             self.by_step[step] = [seq]
-            heappush(self._steps, step)
+            insort(self.steps, step)
 
     def remove(self, seq: Sequence) -> None:
         """The sequence has been preempted."""
@@ -125,14 +134,13 @@ class FinishCalendar:
         others.remove(seq)
         if not others:
             del self.by_step[seq.finish_step]
+            del self.steps[bisect_left(self.steps, seq.finish_step)]
         seq.finish_step = NEVER
 
-    def pop(self, step: int) -> Seq[Sequence]:
-        """Everybody who finishes in `step`."""
-        return self.by_step.pop(step, _NOBODY)
+    def pop(self) -> list[Sequence]:
+        """Everybody who finishes in the earliest step."""
+        return self.by_step.pop(self.steps.pop(0))
 
     def next_step(self) -> int:
-        """The next step in which somebody finishes; somebody is decoding."""
-        while self._steps[0] not in self.by_step:
-            heappop(self._steps)
-        return self._steps[0]
+        """The next step in which somebody finishes; far away if nobody decodes."""
+        return self.steps[0] if self.steps else FAR

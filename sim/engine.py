@@ -60,15 +60,18 @@ class Engine(Scheduler):
             self.recorder.close_row(ledger.totals(end_ns, self.step), self._sample(end_ns))
         if first and plan.moved_slots:
             self.moved_slots += plan.moved_slots
+            self._blocked = False  # free runs have changed
             pending = self.allocator.pending_slots
             ledger.change(-pending, -pending, -pending, end_ns)
             self.allocator.end_step()
-        for seq in self._finish.pop(self.step - 1):
-            self._growth.remove(seq, self.step)
-            self._num_decoding -= 1
-            self._context -= seq.end
-            self._end(seq, end_ns)
-        if first:
+        if self._finish.next_step() < self.step:
+            for seq in self._finish.pop():
+                self._growth.remove(seq, self.step)
+                self._num_decoding -= 1
+                self._context -= seq.end
+                self._end(seq, end_ns)
+        if first and plan.chunks:
+            self._blocked = False  # the budget of the next step is another one
             for seq, num_tokens in plan.chunks:
                 seq.computed += num_tokens
                 ledger.commit(num_tokens * self._kept, end_ns)
@@ -125,6 +128,7 @@ class Engine(Scheduler):
         """The last token is out."""
         del self.running[seq.serial]
         self.requests.finished_ns[seq.row] = end_ns
+        self._blocked = False
         allocator, ledger, live = self.allocator, self.ledger, seq.end * self._kept
         if not self._whole_batch:
             allocator.free(seq)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence as Seq
+from itertools import accumulate
 from typing import Protocol
 
 from .cost import SHIFT, TOTALS, CostModel
@@ -112,11 +114,10 @@ class CostExecutor:
                 ]
             else:
                 durations = self._crossing(num_seqs, context, num_steps)
-        for duration_ns in durations:
-            start_ns += duration_ns
-            ends_ns.append(start_ns)
-            if start_ns >= deadline_ns:
-                return
+        more_ns = list(accumulate(durations, initial=start_ns))
+        if more_ns[-1] > deadline_ns:
+            del more_ns[bisect_left(more_ns, deadline_ns, 1) + 1 :]
+        ends_ns += more_ns[1:]
 
     def _crossing(self, num_seqs: int, context: int, num_steps: int) -> list[int]:
         """Durations where the longest term changes on the way, or where they are under a nanosecond."""

@@ -10,13 +10,14 @@ import numpy as np
 # Bins are as wide as 1/128 of their lower edge at most, that is 0.8 %.
 _PRECISION_BITS = 7
 _MAX_PENDING = 4096
+_LONG = 8  # more times than these are worth a look whether all their gaps are in one bin
 _EXACT = 1 << 53  # ns, over 100 days: floats hold smaller integers exactly
 
 
 class GapHistogram:
     """Counts by bin, and the exact sum. Bin edges depend on the value alone, so the order of adding does not matter.
 
-    What is added is kept as it comes and binned in bulk.
+    What is added is kept as it comes and binned in bulk, unless it is plain where it belongs.
     """
 
     def __init__(self) -> None:
@@ -25,10 +26,24 @@ class GapHistogram:
         self._total_ns = 0
 
     def add(self, times_ns: Seq[int], num: int) -> None:
-        """`num` requests get a token at each of the times; the first one is only where their first gap begins."""
+        """`num` requests get a token at each of the times; the first one is only where their first gap begins.
+
+        No gap is shorter than the one before.
+        """
+        if len(times_ns) > _LONG:
+            index = self._index(times_ns[1] - times_ns[0])
+            if index == self._index(times_ns[-1] - times_ns[-2]):
+                self._counts[index] = self._counts.get(index, 0) + num * (len(times_ns) - 1)
+                self._total_ns += (times_ns[-1] - times_ns[0]) * num
+                return
         self._pending.append((times_ns, num))
         if len(self._pending) == _MAX_PENDING:
             self._bin()
+
+    @staticmethod
+    def _index(gap_ns: int) -> int:
+        shift = max(0, gap_ns.bit_length() - _PRECISION_BITS - 1)
+        return (shift << _PRECISION_BITS) + (gap_ns >> shift)
 
     def _bin(self) -> None:
         if not self._pending:

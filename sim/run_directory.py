@@ -52,7 +52,7 @@ def write_requests(path: Path, requests: RequestTable) -> None:
 
 
 def write_timeline(path: Path, rows: list[Row]) -> None:
-    sums = dict(zip(FIELDS, zip(*(row.sums for row in rows), strict=True), strict=True))
+    sums = {name: [row.sums[i] for row in rows] for i, name in enumerate(FIELDS)}
     parts = [parts_of(row.sums) for row in rows]
     means = {f"{name}_slots": [part[name] for part in parts] for name in PARTS}
     means["num_running"] = list(sums["running"])

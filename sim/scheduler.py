@@ -6,7 +6,9 @@ up and by the step at which they finish, and totals are kept for everything the 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
 from .calendar import FinishCalendar, GrowthCalendar
@@ -53,17 +55,17 @@ class Scheduler:
         self.moved_slots = 0
         self.paranoid = False
         self._log = allocator.log = log
-        self._chunking: Sequence | None = (
-            None  # the one running sequence whose prefill is incomplete
-        )
+        # The one running sequence whose prefill is incomplete.
+        self._chunking: Sequence | None = None
         self._growth = GrowthCalendar()
         self._finish = FinishCalendar()
         self._num_admissions = 0
         self._num_decoding = 0
         self._context = 0  # committed tokens of the decoding sequences
-        self._refused: tuple[Sequence, int] | None = (
-            None  # the head and its tokens, if memory refused it
-        )
+        # The head of the queue was turned away, and nothing that could change this has happened since.
+        self._blocked = False
+        # That head and the tokens it asked room for, if it was turned away for memory.
+        self._refused: tuple[Sequence, int] | None = None
         # Of the allocator, looked up once: these are read in every step.
         self._kept = int(allocator.keeps_kv)
         self._chunked = allocator.chunked_prefill
@@ -84,18 +86,18 @@ class Scheduler:
         allocator = self.allocator
         if self._log is not None:
             self._log.step = self.step
-        preempted = self.step in self._growth.buckets and self._grow_due(now_ns)
+        preempted = self._growth.next_step() == self.step and self._grow_due(now_ns)
         plan = Plan(now_ns, self._num_decoding, self._context + self._num_decoding)
-        self._refused = None
-        if self._chunking is not None or (num_waiting and not preempted):
+        if allocator.moved_slots:
+            self._blocked = False  # free runs have changed
+        if self._chunking is not None or (num_waiting and not self._blocked):
             preempted |= self._prefill(plan, preempted, now_ns)
         external_slots = 0 if self._refused is None else allocator.unusable_slots(*self._refused)
         self.ledger.set_free(allocator.num_free_slots(), external_slots, now_ns)
         if allocator.moved_slots:
             plan.moved_slots = allocator.moved_slots
-            pending = (
-                allocator.pending_slots
-            )  # sources of moves stay granted until the step commits
+            # Sources of moves stay granted until the step commits.
+            pending = allocator.pending_slots
             self.ledger.change(pending, pending, pending, now_ns)
         elif not self._kept:
             self._recompute_prefixes(plan)
@@ -105,7 +107,7 @@ class Scheduler:
 
     def _grow_due(self, now_ns: int) -> bool:
         """Room for every sequence that has used up its own; True if that took a preemption."""
-        bucket = self._growth.buckets.pop(self.step)
+        bucket, _ = self._growth.pop()
         allocator, preempted = self.allocator, False
         num_served = allocator.grow(bucket)
         while num_served < len(bucket):
@@ -145,6 +147,7 @@ class Scheduler:
         self.requests.num_preemptions[seq.row] += 1
         seq.computed = 0
         self.queue.push_preempted(seq)
+        self._blocked, self._refused = False, None
 
     def _prefill(self, plan: Plan, preempted: bool, now_ns: int) -> bool:
         """Chunks for the budget that decodes leave: the prompt in progress, then the queue. True after a preemption."""
@@ -173,18 +176,16 @@ class Scheduler:
     def _admit(self, plan: Plan, budget: int) -> None:
         """Admit from the head of the queue until it is empty, or a limit, the budget or the memory says no."""
         queue, allocator, running = self.queue, self.allocator, self.running
-        if self._whole_batch and running:
-            # The batch is closed. What the head cannot use even so is external, as it is at every other plan.
-            head = queue.head()
-            if head is not None and not allocator.fits(head, head.known, True):
-                self._refused = head, head.known
-            return
+        self._refused = None
         num_admitted = 0
-        while (
-            budget > 0
-            and len(running) < self.limits.max_num_seqs
-            and (seq := queue.head()) is not None
-        ):
+        while (seq := queue.head()) is not None:
+            if self._whole_batch and running and not num_admitted:
+                # The batch is closed. What the head cannot use even so is external, as it is at every other plan.
+                if not allocator.fits(seq, seq.known, True):
+                    self._refused = seq, seq.known
+                break
+            if budget <= 0 or len(running) == self.limits.max_num_seqs:
+                break
             num_tokens = min(seq.known, budget)
             if not allocator.admit(seq, num_tokens, bool(running)):
                 self._refused = seq, num_tokens
@@ -195,6 +196,7 @@ class Scheduler:
             running[seq.serial] = seq
             self._add_chunk(plan, seq, num_tokens, 0, 0)
             budget -= num_tokens
+        self._blocked = seq is not None
         if num_admitted:
             self._num_admissions += num_admitted
             self.ledger.enter(num_admitted, plan.start_ns)
@@ -249,37 +251,38 @@ class Scheduler:
             plan.max_steps = num_steps
         if ahead and nobody_waits and self._chunking is None and num_units >= len(self.running):
             assert growth_tokens is not None
-            plan.more = self._segments(plan, growth_tokens)
+            plan.more = self._segments(plan.chunks, plan.max_steps, growth_tokens)
 
-    def _segments(self, plan: Plan, growth_tokens: int) -> Iterator[tuple[int, int, int]]:
+    def _segments(
+        self, chunks: Seq[tuple[Sequence, int]], num_steps: int, growth_tokens: int
+    ) -> Iterator[tuple[int, int, int]]:
         """What follows behind finishes and complete prefills, where nobody waits and no growth can fail.
 
-        `growth_tokens` steps in all, so that nobody grows twice. The executor takes as many segments as it needs.
+        `growth_tokens` steps in all, so that nobody grows twice, and `num_steps` of them come before. The executor takes
+        as many segments as it needs. The plan is not passed: a generator it holds must not hold it.
         """
-        by_step, step, end_step = (
-            self._finish.by_step,
-            self.step + plan.max_steps,
-            self.step + growth_tokens,
-        )
-        num_seqs, context = self._num_decoding, self._context + self._num_decoding * plan.max_steps
-        joined: dict[int, list[Sequence]] = {}
-        for seq, _ in plan.chunks:
+        finishes = self._finish
+        step, end_step = self.step + num_steps, self.step + growth_tokens
+        num_seqs, context = self._num_decoding, self._context + self._num_decoding * num_steps
+        events = {
+            due: finishes.by_step[due]
+            for due in finishes.steps[: bisect_left(finishes.steps, end_step)]
+        }
+        for seq, _ in chunks:
             if seq.end > seq.known:
                 num_seqs += 1
                 context += seq.known
-                joined.setdefault(step + seq.end - seq.known - 1, []).append(seq)
-        while True:
-            for leaving in (by_step, joined):
-                if step - 1 in leaving:
-                    for seq in leaving[step - 1]:
-                        num_seqs -= 1
-                        context -= seq.end
-            if step >= end_step or not num_seqs:
-                return
-            first_step = step
-            while step < end_step and step not in by_step and step not in joined:
-                step += 1
-            if step < end_step:
-                step += 1
-            yield step - first_step, num_seqs, context + num_seqs
-            context += num_seqs * (step - first_step)
+                last_step = step + seq.end - seq.known - 1
+                events[last_step] = [*events.get(last_step, ()), seq]
+        for last_step in sorted(events):
+            if last_step >= end_step:
+                break
+            if last_step >= step:
+                yield last_step + 1 - step, num_seqs, context + num_seqs
+                context += num_seqs * (last_step + 1 - step)
+                step = last_step + 1
+            for seq in events[last_step]:
+                num_seqs -= 1
+                context -= seq.end
+        if num_seqs and step < end_step:
+            yield end_step - step, num_seqs, context + num_seqs
