@@ -10,6 +10,8 @@ from typing import Any
 from kvtwin.sim import RunConfig, simulate
 from kvtwin.traces import Trace
 
+from .no_pandas import without_pandas
+
 NUM_PROCESSES = 2
 
 
@@ -31,7 +33,9 @@ def simulate_all(jobs: Sequence[Job]) -> list[dict[str, Any]]:
     """
     # spawn everywhere: a forked child would inherit the threads of pyarrow in an unknown state.
     with ProcessPoolExecutor(
-        min(NUM_PROCESSES, len(jobs)), mp_context=multiprocessing.get_context("spawn")
+        min(NUM_PROCESSES, len(jobs)),
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=without_pandas,
     ) as processes:
         futures = [processes.submit(_simulate, job) for job in jobs]
         try:

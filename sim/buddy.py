@@ -42,7 +42,7 @@ class Buddy:
         return first
 
     def give_back(self, first: int, order: int) -> None:
-        """Free a chunk and merge it, as far as it goes, with its buddy: the chunk whose address differs in bit `order`."""
+        """Free a chunk and merge it as far as it goes; its buddy is the chunk whose address differs in bit `order`."""
         self.num_free_slots += 1 << order
         while order + 1 < len(self._free):
             chunks = self._free[order]

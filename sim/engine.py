@@ -38,7 +38,7 @@ class Engine(Scheduler):
             done = segment_end
 
     def _advance(self, plan: Plan, times_ns: Seq[int], first: bool) -> None:
-        """One segment, whose steps lie between the times. Chunks, moves, and the first step's growths are the first's."""
+        """One segment, whose steps lie between the times. Chunks, moves and planned growths belong to the first."""
         ledger, num_decoding = self.ledger, self._num_decoding
         num_steps, end_ns = len(times_ns) - 1, times_ns[-1]
         if (num_steps > 1 or not first) and self._ahead:

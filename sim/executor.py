@@ -27,7 +27,7 @@ class Executor(Protocol):
 
 
 class CostExecutor:
-    """Durations from a cost model. Further steps of a plan differ by their context alone, so each term is linear in them."""
+    """Durations from a cost model. Repeated steps differ by their context alone, so each term is linear in them."""
 
     def __init__(self, cost: CostModel) -> None:
         # In 2**-SHIFT ns; the constant has the half that rounds.

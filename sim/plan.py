@@ -22,7 +22,7 @@ class Plan:
         "deadline_ns",
         "decode_context_slots",  # KV slots the decodes read, the new token's included
         "max_steps",
-        "more",  # (number of steps, decode tokens in each, slots that the decodes of the first of them read); taken once
+        "more",  # (number of steps, decode tokens in each, slots the decodes of the first one read); taken once
         "moved_slots",
         "num_decode_tokens",
         "num_prefill_tokens",

@@ -34,7 +34,7 @@ class Row:
 
 
 class Recorder:
-    """Cuts cumulative totals into rows. At most MAX_ROWS are kept: when they are full, neighbours are joined in pairs."""
+    """Cuts cumulative totals into rows, at most MAX_ROWS: when there are as many, neighbours are joined in pairs."""
 
     def __init__(self, pool_slots: int, row_ns: int, snapshots: bool) -> None:
         assert row_ns > 0, f"a row of {row_ns} ns"
@@ -58,7 +58,7 @@ class Recorder:
             self.loaded = totals
 
     def close_row(self, totals: tuple[int, ...], sample: Sample) -> None:
-        """A row ends here, at a step boundary. INV-1: grants, counted one by one, and the free list make up the pool."""
+        """A row ends at a step boundary. INV-1: grants, counted one by one, and the free list make up the pool."""
         sums = tuple(map(sub, totals, self._totals))
         duration_ns, live, useful, asked, granted, free, external = sums[:7]
         pool = self._pool_slots * duration_ns

@@ -258,8 +258,8 @@ class Scheduler:
     ) -> Iterator[tuple[int, int, int]]:
         """What follows behind finishes and complete prefills, where nobody waits and no growth can fail.
 
-        `growth_tokens` steps in all, so that nobody grows twice, and `num_steps` of them come before. The executor takes
-        as many segments as it needs. The plan is not passed: a generator it holds must not hold it.
+        `growth_tokens` steps in all, so that nobody grows twice, and `num_steps` of them come before. The executor
+        takes as many segments as it needs. The plan is not passed: a generator it holds must not hold it.
         """
         finishes = self._finish
         step, end_step = self.step + num_steps, self.step + growth_tokens

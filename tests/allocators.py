@@ -63,9 +63,9 @@ class Memory:
         """
         for action, row, first, num in decisions:
             if action == "move":
-                source = self._places[row]
-                self.cells[first : first + num] = self.cells[source : source + num]
-                self.cells.extend([None] * (first + num - len(self.cells)))
+                # A run that moves in order to grow may lie too near to the end for `num` slots.
+                copied = self.cells[self._places[row] :][:num]
+                self.cells[first : first + len(copied)] = copied
             if action in ("grant", "move"):
                 self._places[row] = first
 

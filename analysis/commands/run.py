@@ -28,12 +28,14 @@ def run(
     """Run one policy on a trace and write a run directory."""
     from kvtwin.sim import simulate
 
+    from ..no_pandas import without_pandas
     from ..output_dir import check_output_dir, replacing
     from ..printing import print_json
     from ..run_block import run_lines
     from ..setting import load_config, load_trace
     from ..verdict import run_verdict
 
+    without_pandas()
     config = load_config(inputs, policy=policy)
     check_output_dir(out, force=force)
     trace = load_trace(inputs, config.seed)

@@ -10,7 +10,7 @@ from .base import Allocator, PolicySettings
 
 
 class NoCache(Allocator):
-    """Nothing kept: each step recomputes every prefix, so time is quadratic; bound by max_num_seqs and activation bytes."""
+    """Nothing kept: each step recomputes every prefix, in quadratic time; bound by max_num_seqs and activations."""
 
     chunked_prefill: ClassVar[bool] = False
     keeps_kv: ClassVar[bool] = False

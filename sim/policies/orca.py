@@ -1,4 +1,4 @@
-"""Orca's reservations on a buddy allocator, as the PagedAttention paper re-implemented them (Kwon et al. 2023, section 6.1)."""
+"""Orca's reservations on a buddy allocator, as in the PagedAttention paper (Kwon et al. 2023, section 6.1)."""
 
 from __future__ import annotations
 

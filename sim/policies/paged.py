@@ -13,7 +13,7 @@ from .base import Allocator, PolicySettings, merge_runs
 
 
 class Paged(Allocator):
-    """Blocks on demand behind a block table, as in vLLM; the latest request is preempted and recomputed when they run out."""
+    """Blocks on demand behind a block table, as in vLLM; when they run out, the latest is preempted and recomputed."""
 
     interchangeable: ClassVar[bool] = True
 

@@ -7,7 +7,6 @@ from unittest.mock import patch
 import pytest
 from conftest import examples
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from random_cases import configs, run_files, traces, write_costs
 from watched_engine import OneStepExecutor, UnevenExecutor, WatchedEngine
 
