@@ -1,0 +1,118 @@
+"""Policies with one fault each, to see that somebody notices."""
+
+from collections.abc import Sequence as Seq
+
+from kvtwin.sim import PolicySettings, Sequence
+from kvtwin.sim.policies.contiguous import Contiguous
+from kvtwin.sim.policies.orca import OrcaOracle
+from kvtwin.sim.policies.paged import Paged
+from kvtwin.sim.policies.static import StaticBatch
+
+
+def _holder(block: int) -> Sequence:
+    """Somebody who holds one block and was never admitted."""
+    seq = Sequence(99, 1, 1, 1)
+    seq.blocks = [block]
+    return seq
+
+
+class LeakedBlock(Paged):
+    def free(self, seq: Sequence) -> None:
+        seq.blocks.pop()
+        super().free(seq)
+
+
+class DoubleGrant(Paged):
+    def grant(self, seq: Sequence, num_tokens: int) -> None:
+        super().grant(seq, num_tokens)
+        if seq.row == 3:  # the last to be admitted at first, or the next one would take the block
+            super().free(_holder(seq.blocks[0]))
+
+
+class SharedBlock(Paged):
+    def __init__(self, settings: PolicySettings) -> None:
+        super().__init__(settings)
+        self._first_block: int | None = None
+
+    def grant(self, seq: Sequence, num_tokens: int) -> None:
+        super().grant(seq, num_tokens)
+        if self._first_block is None:
+            self._first_block = seq.blocks[0]
+        else:
+            super().free(_holder(seq.blocks[0]))
+            seq.blocks[0] = self._first_block
+
+
+class BlockOutside(Paged):
+    def grant(self, seq: Sequence, num_tokens: int) -> None:
+        super().grant(seq, num_tokens)
+        super().free(_holder(seq.blocks[0]))
+        seq.blocks[0] = 1000
+
+
+class WrongCount(Paged):
+    def num_free_slots(self) -> int:
+        return super().num_free_slots() + 1
+
+
+class SwappedBlocks(Paged):
+    """Every slot has one owner, but the tokens are elsewhere."""
+
+    def grow(self, seqs: Seq[Sequence]) -> int:
+        num_served = super().grow(seqs)
+        for seq in seqs[:num_served]:
+            seq.blocks.reverse()
+        return num_served
+
+
+class RefusesForEver(Paged):
+    def fits(self, seq: Sequence, num_tokens: int, others_running: bool) -> bool:
+        return False
+
+
+class TooMuchExternal(Paged):
+    def unusable_slots(self, seq: Sequence, num_tokens: int) -> int:
+        return self.num_slots + 1
+
+
+class GrantsMoreThanItHas(Paged):
+    def grant(self, seq: Sequence, num_tokens: int) -> None:
+        super().grant(seq, num_tokens)
+        seq.granted_slots += 1
+
+
+class HalfAChunk(OrcaOracle):
+    def free(self, seq: Sequence) -> None:
+        seq.granted_slots //= 2
+        super().free(seq)
+
+
+class LostFreeRun(Contiguous):
+    def free_runs(self) -> list[tuple[int, int]]:
+        return super().free_runs()[1:]
+
+
+class FreeInsideARun(Contiguous):
+    def free_runs(self) -> list[tuple[int, int]]:
+        return [(first, num + 1) for first, num in super().free_runs()]
+
+
+class ShortFree(Contiguous):
+    def free(self, seq: Sequence) -> None:
+        seq.granted_slots -= 1
+        super().free(seq)
+
+
+class UnloggedMove(Contiguous):
+    """Moves that nobody is told of, so that nobody copies the tokens."""
+
+    def grow(self, seqs: Seq[Sequence]) -> int:
+        log, self.log = self.log, None
+        num_served = super().grow(seqs)
+        self.log = log
+        return num_served
+
+
+class KeptForEver(StaticBatch):
+    def free(self, seq: Sequence) -> None:
+        seq.granted_slots = 0
