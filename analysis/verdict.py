@@ -1,9 +1,11 @@
 """The answer in one sentence."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 Summary = dict[str, Any]
+
+ROOMY = 0.1  # share of the pool that is free on average where memory is no limit
 
 
 def comparison_verdict(summaries: Sequence[Summary]) -> str:
@@ -16,24 +18,30 @@ def comparison_verdict(summaries: Sequence[Summary]) -> str:
         return f"No policy finished any of the {summaries[0]['num_requests']:,} requests."
     if not ran:
         return "None of these policies keeps a KV cache, so there is nothing to compare."
-    ranked = sorted(ran, key=_live, reverse=True)
+    # Where the best leaves a good part of the pool free, memory does not limit it, and live shares tell how much there
+    # was to do. Then what counts is how much of the memory that a policy takes is live.
+    roomy = max(ran, key=_live)["shares"]["free"] >= ROOMY
+    score = _live_of_taken if roomy else _live
+    what = "of the memory it takes" if roomy else "of the KV pool"
+    ranked = sorted(ran, key=score, reverse=True)
     best, others = ranked[0], ranked[1:]
-    equals = [s for s in others if _percent(_live(s)) == _percent(_live(best))]
+    equals = [s for s in others if _percent(score(s)) == _percent(score(best))]
     behind = others[len(equals) :]
+    room = _room(best) if roomy else ""
     if not behind:
         return _alone(best) if not equals else _all_equal([best, *equals])
     names = _join([s["policy"] for s in (best, *equals)])
     verb = "keep" if equals else "keeps"
     next_best, worst = behind[0], behind[-1]
-    lead = f"{_lead(best, next_best)} {next_best['policy']} ({_percent(_live(next_best))})"
+    lead = f"{_lead(score(best), score(next_best))} {_named(next_best, score)}"
     running = f"{_running(next_best)} in {next_best['policy']}"
     if worst is not next_best:
-        lead += f" and {_lead(best, worst)} {worst['policy']} ({_percent(_live(worst))})"
+        lead += f" and {_lead(score(best), score(worst))} {_named(worst, score)}"
         running += f" and {_running(worst)} in {worst['policy']}"
     each = " each" if equals else ""
     return (
-        f"{names} {verb} {_percent(_live(best))}{each} of the KV pool live, {lead}; "
-        f"{_running(best)} requests run together on average, against {running}{_left_out(best)}."
+        f"{names} {verb} {_percent(score(best))}{each} {what} live, {lead}; "
+        f"{_running(best)} requests run together on average, against {running}{room}{_left_out(best)}."
     )
 
 
@@ -78,11 +86,26 @@ def _left_out(summary: Summary) -> str:
     return f" ({summary['policy']} rejected {rejected:,} of {total:,} requests)"
 
 
-def _lead(best: Summary, other: Summary) -> str:
+def _lead(best: float, other: float) -> str:
     # A factor close to one says nothing, and one over nothing does not exist; then use points.
-    if _live(other) > 0 and _live(best) / _live(other) >= 1.1:
-        return f"{_live(best) / _live(other):.1f} times"
-    return f"{100 * (_live(best) - _live(other)):.1f} points more than"
+    if other > 0 and best / other >= 1.1:
+        return f"{best / other:.1f} times"
+    return f"{100 * (best - other):.1f} points more than"
+
+
+def _named(summary: Summary, score: Callable[[Summary], float]) -> str:
+    return f"{summary['policy']} ({_percent(score(summary))})"
+
+
+def _room(summary: Summary) -> str:
+    free = summary["shares"]["free"]
+    if free < ROOMY:
+        return ""
+    return f"; {summary['policy']} leaves {_percent(free)} of the pool free on average"
+
+
+def _live_of_taken(summary: Summary) -> float:
+    return _live(summary) / (1 - float(summary["shares"]["free"]))
 
 
 def _live(summary: Summary) -> float:

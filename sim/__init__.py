@@ -3,7 +3,7 @@
 from .catalog import GpuSpec, ModelSpec, find_gpu, find_model
 from .config import RunConfig
 from .cost import CostModel, CostTerm, load_cost
-from .policies.base import Allocator, PolicySettings
+from .policies.base import Allocator, PolicySettings, merge_runs
 from .pool import PoolSize, size_pool
 from .registry import describe_policies, find_policy, policy_names
 from .sequence import Sequence
@@ -24,6 +24,7 @@ __all__ = [
     "find_model",
     "find_policy",
     "load_cost",
+    "merge_runs",
     "policy_names",
     "simulate",
     "size_pool",

@@ -8,7 +8,7 @@ from kvtwin.analysis.verdict import comparison_verdict, run_verdict
 
 
 def with_live(policy: str, live: float, /, **changed: Any) -> dict[str, Any]:
-    shares = summary(policy)["shares"] | {"live": live}
+    shares = dict.fromkeys(summary(policy)["shares"], 0.0) | {"live": live, "reserved": 1 - live}
     return summary(policy, shares=shares, **changed)
 
 
@@ -81,3 +81,21 @@ def test_a_run_without_a_cache_says_what_that_costs() -> None:
     verdict = run_verdict(with_live("paged", 0.0, policy="no-cache", recomputed_tokens=12345))
     assert "keeps no KV cache" in verdict
     assert "12,345 tokens were computed again" in verdict
+
+
+def test_where_memory_is_no_limit_it_is_the_memory_taken_that_counts() -> None:
+    def taken(policy: str, live: float, reserved: float, **changed: Any) -> dict[str, Any]:
+        shares = dict.fromkeys(summary(policy)["shares"], 0.0)
+        shares |= {"live": live, "reserved": reserved, "free": 1 - live - reserved}
+        return summary(policy, shares=shares, **changed)
+
+    summaries = [
+        taken("contiguous", 0.4, 0.1),
+        taken("paged", 0.39, 0.01),
+        taken("orca-max", 0.1, 0.9),
+    ]
+    assert comparison_verdict(summaries) == (
+        "paged keeps 97.5 % of the memory it takes live, 1.2 times contiguous (80.0 %) and 9.8 times "
+        "orca-max (10.0 %); 34.2 requests run together on average, against 20.2 in contiguous and 7.0 "
+        "in orca-max; paged leaves 60.0 % of the pool free on average."
+    )
