@@ -1,5 +1,6 @@
 """Policies with one fault each, to see that somebody notices."""
 
+from array import array
 from collections.abc import Sequence as Seq
 
 from kvtwin.sim import PolicySettings, Sequence
@@ -116,3 +117,12 @@ class UnloggedMove(Contiguous):
 class KeptForEver(StaticBatch):
     def free(self, seq: Sequence) -> None:
         seq.granted_slots = 0
+
+
+class HashOrdered(Paged):
+    """Takes blocks in an order that differs from process to process."""
+
+    def fits(self, seq: Sequence, num_tokens: int, others_running: bool) -> bool:
+        by_hash = sorted(self._free_block_ids, key=lambda block: hash(str(block)))
+        self._free_block_ids = array("q", by_hash)
+        return super().fits(seq, num_tokens, others_running)
