@@ -164,5 +164,5 @@ def _verdict(summary: "TraceSummary") -> str:
     return (
         f"{summary.num_requests:,} requests, {arrivals},"
         f" {summary.prompt.mean:,.0f} prompt and {summary.output.mean:,.0f} output tokens each"
-        " on average"
+        " on average."
     )

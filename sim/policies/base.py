@@ -8,6 +8,8 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+import numpy as np
+
 from ..sequence import Sequence
 
 
@@ -138,29 +140,31 @@ class Allocator(ABC):
 
     def check(self, holders: Iterable[Sequence]) -> None:
         """Recount everything from runs and free lists: INV-1 (they add up) and INV-2 (each slot has one owner)."""
-        owner: dict[int, int] = {}
+        nobody = -1
+        owner = np.full(self.num_slots, nobody)
         for seq in holders:
             for first, num in self.runs(seq):
-                for slot in range(first, first + num):
+                for slot in (first, first + num - 1):
                     assert 0 <= slot < self.num_slots, (
                         f"INV-2: request {seq.row} holds slot {slot}, outside a pool of {self.num_slots}"
                     )
-                    assert slot not in owner, (
-                        f"INV-2: slot {slot} is held by request {seq.row} and by request {owner[slot]}"
-                    )
-                    owner[slot] = seq.row
-        num_free = 0
+                taken = np.flatnonzero(owner[first : first + num] != nobody) + first
+                assert not taken.size, (
+                    f"INV-2: slot {taken[0]} is held by request {seq.row} and by request {owner[taken[0]]}"
+                )
+                owner[first : first + num] = seq.row
+        num_held, num_free = int((owner != nobody).sum()), 0
         for first, num in self.free_runs():
             num_free += num
-            for slot in range(first, first + num):
-                assert slot not in owner, (
-                    f"INV-2: slot {slot} is free and held by request {owner[slot]}"
-                )
+            taken = np.flatnonzero(owner[first : first + num] != nobody) + first
+            assert not taken.size, (
+                f"INV-2: slot {taken[0]} is free and held by request {owner[taken[0]]}"
+            )
         assert num_free == self.num_free_slots(), (
             f"INV-1: free runs hold {num_free} slots, the free list says {self.num_free_slots()}"
         )
-        assert len(owner) + num_free == self.num_slots, (
-            f"INV-1: {len(owner)} slots held + {num_free} free = {len(owner) + num_free}, the pool has {self.num_slots}"
+        assert num_held + num_free == self.num_slots, (
+            f"INV-1: {num_held} slots held + {num_free} free = {num_held + num_free}, the pool has {self.num_slots}"
         )
 
 
