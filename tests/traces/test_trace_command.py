@@ -35,7 +35,7 @@ def test_info_for_people(tmp_path: Path) -> None:
         "content ids        none",
         "prompt tokens      mean 20.0  p50 20  p90 28  p99 30  max 30",
         "output tokens      mean 3.0  p50 3  p90 5  p99 5  max 5",
-        "3 requests, 1 requests/s over 2 s, 20 prompt and 3 output tokens each on average",
+        "3 requests, 1 requests/s over 2 s, 20 prompt and 3 output tokens each on average.",
     ]
 
 
