@@ -86,18 +86,26 @@ class GrowthCalendar:
         These are at most `growth_tokens` steps, so that nobody grows twice. Returns who grows, in order; the sum of the
         times at which they do; the tail slots that come to be; and these times the times at which they do.
         """
+        steps, buckets, tails = self.steps, self._buckets, self._tails
         growers: list[Sequence] = []
         growth_moment = num_tail = tail_moment = 0
-        end_step = step + len(starts_ns)
-        while self.steps and self.steps[0] < end_step:
-            bucket, due = self.pop()
+        num_due = bisect_left(steps, step + len(starts_ns))
+        due_steps = steps[:num_due]
+        del steps[:num_due]
+        for due in due_steps:
+            bucket = buckets.pop(due)
             if bucket:
                 start_ns = starts_ns[due - step]
                 growers += bucket
                 growth_moment += len(bucket) * start_ns
-                self.put_back(due + growth_tokens, bucket)
-                if due in self._tails:
-                    tail = self._tails.pop(due)
+                again = due + growth_tokens
+                if again in buckets or (steps and again < steps[-1]):
+                    self.put_back(again, bucket)
+                else:
+                    buckets[again] = bucket
+                    steps.append(again)
+                if due in tails:
+                    tail = tails.pop(due)
                     num_tail += tail
                     tail_moment += tail * start_ns
         return growers, growth_moment, num_tail, tail_moment

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from hand_runs import STEP_NS, run
 from random_cases import config_of, trace_of
@@ -182,3 +183,32 @@ def test_only_the_first_rejections_are_listed_and_all_are_counted(tmp_path: Path
     summary = simulate(trace_of([(0, 10, 1)] * 33), config, tmp_path)
     assert summary["num_rejected"] == 33
     assert [rejection["row"] for rejection in summary["rejections"]] == list(range(20))
+
+
+def test_the_largest_free_run_is_a_share_of_what_is_free(tmp_path: Path) -> None:
+    """A: P 2, O 1. B: P 2, O 2. First [4, 8) is free; then B grows to [2, 6) and A has left."""
+    requests = [(0, 2, 1), (0, 2, 2)]
+    result = run("contiguous", requests, tmp_path, num_slots=8, growth_tokens=2)
+    found = [
+        (row["largest_free_run_slots"], row["free_run_total_slots"]) for row in result.timeline
+    ]
+    assert found == [(4, 4), (2, 4)]
+    assert result.summary["largest_free_run_share"] == pytest.approx((4 / 4 + 2 / 4) / 2)
+    full = run("paged", [(0, 4, 1)], tmp_path / "full", num_slots=4)
+    assert full.summary["largest_free_run_share"] is None, "nothing was ever free"
+
+
+def test_snapshots_show_who_holds_what(tmp_path: Path) -> None:
+    """Two runs side by side at the first step, one of them grown at the second and last."""
+    config = config_of(
+        "contiguous",
+        num_gpu_blocks_override=8,
+        block_size=1,
+        growth_tokens=2,
+        cost=f"constant:{STEP_NS}",
+    )
+    simulate(trace_of([(0, 2, 1), (0, 2, 2)]), config, tmp_path, snapshots=True)
+    lines = [
+        tuple(line.values()) for line in pq.read_table(tmp_path / "snapshots.parquet").to_pylist()
+    ]
+    assert lines == [(STEP_NS, 0, 2, 0), (STEP_NS, 2, 2, 1), (2 * STEP_NS, 2, 4, 1)]

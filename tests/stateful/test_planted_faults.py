@@ -72,6 +72,17 @@ def test_a_timeline_row_that_does_not_add_up_is_caught(
         simulate(TRACE, config, tmp_path)
 
 
+def test_a_slot_that_is_free_twice_is_caught(tmp_path: Path) -> None:
+    """Two blocks of one request: one is lost, the other freed twice, and the count is right."""
+    with pytest.raises(AssertionError, match=r"INV-2: "):
+        simulate(
+            trace_of([(0, 8, 1)]),
+            setting("faulty_policies:FreesOneBlockTwice"),
+            tmp_path,
+            paranoid=True,
+        )
+
+
 @pytest.mark.parametrize("policy", ["SwappedBlocks", "UnloggedMove"])
 def test_a_read_of_what_was_not_written_is_caught(policy: str, tmp_path: Path) -> None:
     config = setting(f"faulty_policies:{policy}")
