@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
 from collections.abc import Sequence as Seq
-from itertools import accumulate
+from itertools import accumulate, repeat
+from operator import rshift
 from typing import Protocol
 
 from .cost import SHIFT, TOTALS, CostModel
@@ -99,25 +101,25 @@ class CostExecutor:
         if num_steps <= 1:
             ends_ns.append(start_ns + first_ns)
             return
-        last = num_steps - 1
+        at_last = base + slope * (num_steps - 1)
+        context_at_last = context + num_seqs * (num_steps - 1)
+        durations: Iterable[int]
         for constant, per_token, per_slot in self._decode_terms:
-            at_last = constant + per_token * num_seqs + per_slot * (context + num_seqs * last)
-            if at_last > base + slope * last:
+            if constant + per_token * num_seqs + per_slot * context_at_last > at_last:
                 durations = self._crossing(num_seqs, context, num_steps)
                 break
         else:  # the term that is on top at both ends is on top in between
             if not slope:
-                durations = [first_ns] * num_steps
+                durations = repeat(first_ns, num_steps)
             elif base >> SHIFT:
-                durations = [
-                    value >> SHIFT for value in range(base, base + slope * num_steps, slope)
-                ]
+                durations = map(rshift, range(base, at_last + 1, slope), repeat(SHIFT))
             else:
                 durations = self._crossing(num_seqs, context, num_steps)
         more_ns = list(accumulate(durations, initial=start_ns))
+        del more_ns[0]
         if more_ns[-1] > deadline_ns:
-            del more_ns[bisect_left(more_ns, deadline_ns, 1) + 1 :]
-        ends_ns += more_ns[1:]
+            del more_ns[bisect_left(more_ns, deadline_ns) + 1 :]
+        ends_ns += more_ns
 
     def _crossing(self, num_seqs: int, context: int, num_steps: int) -> list[int]:
         """Durations where the longest term changes on the way, or where they are under a nanosecond."""
