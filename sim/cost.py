@@ -115,7 +115,7 @@ def load_cost(config: RunConfig) -> CostModel:
         return CostModel.from_file(config.cost_file)
     if config.constant_cost_ns is not None:
         fixed = CostTerm("constant", config.constant_cost_ns << SHIFT, (0,) * len(TOTALS))
-        note = f"every step lasts {config.constant_cost_ns} ns, whatever it does"
+        note = f"every step lasts {config.constant_cost_ns / 1e6:g} ms, whatever it does"
         return CostModel(config.cost, calibrated=False, terms=(fixed,), notes=(note,))
     exact, notes = roofline_terms(config)
     terms = tuple(
