@@ -41,7 +41,7 @@ def assert_same_run(
     return summary
 
 
-@pytest.mark.parametrize("policy", policy_names())
+@pytest.mark.parametrize("policy", [*policy_names(), "uneven_policy:Uneven"])
 def test_both_engines_write_the_same_run(policy: str, costs: list[str], out_dir: Path) -> None:
     # Growths ahead of time, and doing without them where a pool runs out, are most of the shortcuts.
     @settings(max_examples=examples(200 if policy == "paged" else 60))
