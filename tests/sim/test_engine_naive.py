@@ -14,6 +14,8 @@ from random_cases import config_of, configs, run_files, trace_of, traces, write_
 from kvtwin.sim import RunConfig, policy_names, simulate
 from kvtwin.traces import Trace
 
+POLICIES = [*policy_names(), "uneven_policy:Uneven"]
+
 
 @pytest.fixture(scope="module")
 def costs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
@@ -41,7 +43,7 @@ def assert_same_run(
     return summary
 
 
-@pytest.mark.parametrize("policy", [*policy_names(), "uneven_policy:Uneven"])
+@pytest.mark.parametrize("policy", POLICIES)
 def test_both_engines_write_the_same_run(policy: str, costs: list[str], out_dir: Path) -> None:
     # Growths ahead of time, and doing without them where a pool runs out, are most of the shortcuts.
     @settings(max_examples=examples(200 if policy == "paged" else 60))
@@ -57,20 +59,20 @@ def test_both_engines_write_the_same_run(policy: str, costs: list[str], out_dir:
     same()
 
 
-@pytest.mark.parametrize("policy", policy_names())
-@pytest.mark.parametrize("kind", ["saturated", "bursts"])
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("kind", ["saturated", "bursts", "logged"])
 def test_both_engines_agree_on_many_requests(
     policy: str, kind: str, costs: list[str], out_dir: Path
 ) -> None:
     """Long enough for a timeline to be joined in pairs, for idle times, for many preemptions."""
     rng = np.random.default_rng(7)
-    gaps_ns = rng.integers(0, 600_000_000, 300) * (rng.random(300) < 0.2) * (kind == "bursts")
+    gaps_ns = rng.integers(0, 600_000_000, 300) * (rng.random(300) < 0.2) * (kind != "saturated")
     lengths = rng.integers(1, 90, (300, 2))
     trace = trace_of(list(zip(np.cumsum(gaps_ns).tolist(), *lengths.T.tolist(), strict=True)))
     config = config_of(
         policy,
-        num_gpu_blocks_override=70,
-        block_size=8,
+        num_gpu_blocks_override=280 if kind == "logged" else 70,
+        block_size=2 if kind == "logged" else 8,
         max_model_len=150,
         max_num_seqs=12,
         max_num_batched_tokens=64,
@@ -79,6 +81,8 @@ def test_both_engines_agree_on_many_requests(
         fit="best" if kind == "bursts" else "first",
         cost=next(cost for cost in costs if "crossing" in cost),
     )
-    summary = assert_same_run(trace, config, out_dir, snapshots=kind == "bursts")
+    summary = assert_same_run(
+        trace, config, out_dir, snapshots=kind == "bursts", decisions=kind == "logged"
+    )
     assert summary["num_finished"] + summary["num_rejected"] == 300
     assert summary["num_steps"] > 1000
