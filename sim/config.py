@@ -21,7 +21,7 @@ _CHOICES = {
 }
 _SHARES: dict[str, tuple[str, Callable[[float], bool]]] = {
     "gpu_memory_utilization": ("above 0 and at most 1", lambda share: 0 < share <= 1),
-    "watermark": ("between 0 and 1", lambda share: 0 <= share <= 1),
+    "watermark": ("at least 0 and below 1", lambda share: 0 <= share < 1),
 }
 _SMALLEST = {
     "tensor_parallel_size": 1,

@@ -99,6 +99,8 @@ class Engine(Scheduler):
             f"INV-1: {ledger.free} free slots less {grown} are not {free_slots}"
         )
         ledger.free = free_slots
+        if free_slots < ledger.least_free:
+            ledger.least_free = free_slots
         ledger.free_moment -= grown_moment
         ledger.granted += grown
         ledger.granted_moment += grown_moment
@@ -150,6 +152,11 @@ class Engine(Scheduler):
     def recomputed_tokens(self) -> int:
         """Committed tokens lost to preemptions, and, without a cache, prefixes computed again."""
         return self.ledger.recomputed_tokens
+
+    @property
+    def least_free_slots(self) -> int:
+        """The fewest slots that were free in any step, between its plan and its commit."""
+        return self.ledger.least_free
 
     def idle(self, start_ns: int, end_ns: int) -> None:
         """Nothing ran and nobody waited from start to end."""

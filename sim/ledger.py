@@ -41,7 +41,7 @@ class Ledger:
         self.num_decode_tokens = 0
         self.num_preemptions = 0
         self.recomputed_tokens = 0
-        self.free = free_slots
+        self.free = self.least_free = free_slots
 
     def change(self, useful: int, asked: int, granted: int, now_ns: int) -> None:
         """Slots were granted, or taken back."""
@@ -79,6 +79,8 @@ class Ledger:
         """What the free list holds from now on."""
         self.free_moment += (free_slots - self.free) * now_ns
         self.free = free_slots
+        if free_slots < self.least_free:
+            self.least_free = free_slots
         self.external_moment += (external_slots - self.external) * now_ns
         self.external = external_slots
 

@@ -80,7 +80,7 @@ def size_pool(config: RunConfig) -> PoolSize:
         pool_bytes=num_blocks * block_bytes,
         max_model_len=config.max_model_len or model.max_model_len,
         terms=terms,
-        notes=_notes(config, model),
+        notes=_notes(config, model, num_blocks * config.block_size),
     )
 
 
@@ -139,8 +139,14 @@ def _remedy(config: RunConfig) -> str:
     )
 
 
-def _notes(config: RunConfig, model: ModelSpec) -> tuple[str, ...]:
-    overridden = ""
+def _notes(config: RunConfig, model: ModelSpec, num_slots: int) -> tuple[str, ...]:
+    overridden = longer = ""
     if config.num_gpu_blocks_override is not None and config.kv_cache_memory_bytes is not None:
         overridden = "--kv-cache-memory-bytes has no effect: --num-gpu-blocks-override is given"
-    return tuple(note for note in (overridden, model.window_note) if note)
+    longest = config.max_model_len or model.max_model_len
+    if longest > num_slots:
+        longer = (
+            f"max_model_len is {longest:,} tokens, the pool holds {num_slots:,}: vLLM would not start; lower "
+            "--max-model-len to what your requests need"
+        )
+    return tuple(note for note in (overridden, longer, model.window_note) if note)

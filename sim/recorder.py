@@ -53,9 +53,8 @@ class Recorder:
         return self._totals
 
     def end_loaded_window(self, totals: tuple[int, ...]) -> None:
-        """Every request has been admitted: what follows is the drain."""
-        if self.loaded is None:
-            self.loaded = totals
+        """Nobody waits and nobody will come: what follows is the drain, unless a preempted sequence waits again."""
+        self.loaded = totals
 
     def close_row(self, totals: tuple[int, ...], sample: Sample) -> None:
         """A row ends at a step boundary. INV-1: grants, counted one by one, and the free list make up the pool."""

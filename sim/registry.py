@@ -44,7 +44,7 @@ def find_policy(name: str) -> type[Allocator]:
         policy = getattr(importlib.import_module(module_name), class_name)
     except (ImportError, AttributeError, ValueError) as error:
         raise UserError(
-            f"policy {name!r} cannot be loaded: {error}; check that it is importable"
+            f"policy {name!r} cannot be loaded: {error}; is the folder of its file on PYTHONPATH?"
         ) from None
     if not (inspect.isclass(policy) and issubclass(policy, Allocator)):
         raise UserError(

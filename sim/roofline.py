@@ -72,7 +72,7 @@ def _notes(model: ModelSpec, gpu: GpuSpec) -> tuple[str, ...]:
     notes = [
         "UNCALIBRATED: a roofline of published figures, not measured steps",
         f"compute at {gpu.mfu_prefill:g} (prefill) and {gpu.mfu_decode:g} (decode) of the bf16 "
-        f"peak: {gpu.mfu_source}",
+        f"peak: {gpu.mfu_source}; memory at the full rate of the HBM",
         f"{STEP_OVERHEAD_NS / 1e6:g} ms of fixed overhead in every step: assumed",
     ]
     if model.num_active_experts > 1:

@@ -200,7 +200,7 @@ class Scheduler:
         if num_admitted:
             self._num_admissions += num_admitted
             self.ledger.enter(num_admitted, plan.start_ns)
-            if queue.all_admitted:
+            if queue.all_admitted and not self._blocked:
                 self.recorder.end_loaded_window(self.ledger.totals(plan.start_ns, self.step))
 
     def _add_chunk(

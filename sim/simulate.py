@@ -93,6 +93,7 @@ def simulate(
         **summarize(requests, recorder, pool.num_slots, end_ns),
         "num_clipped": trace.num_clipped + requests.num_clipped,
         "kv_bytes_per_token": pool.kv_bytes_per_token,
+        "peak_used_share": 1 - engine.least_free_slots / pool.num_slots,
         "moved_slots": engine.moved_slots,
         "recomputed_tokens": engine.recomputed_tokens,
         "calibrated": cost.calibrated,

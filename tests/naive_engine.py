@@ -54,6 +54,7 @@ class NaiveEngine:
         self.paranoid = False
         self.moved_slots = 0
         self.recomputed_tokens = 0
+        self.least_free_slots = allocator.num_free_slots()
         self._allocator = allocator
         self._limits = limits
         self._recorder = recorder
@@ -65,7 +66,6 @@ class NaiveEngine:
         self._num_generated = dict.fromkeys(requests.accepted, 0)
         self._last_token_ns: dict[int, int] = {}
         self._preempted_now = False
-        self._all_admitted = False
         self._state: dict[str, int] = {}  # of the pool, between plan and commit
         self._totals = dict.fromkeys(FIELDS, 0)
 
@@ -91,6 +91,7 @@ class NaiveEngine:
         external = self._allocator.unusable_slots(*refused) if refused else 0
         self._decoders = [tally for tally in self._running if tally.decoding]
         self._state = self._count(external)
+        self.least_free_slots = min(self.least_free_slots, self._state["free"])
         if self.paranoid:
             self._allocator.check([tally.seq for tally in self._held + self._running])
         return self._describe(now_ns)
@@ -150,8 +151,7 @@ class NaiveEngine:
             self._running.append(tally)
             self._chunks.append((tally, num_tokens))
             budget -= num_tokens
-            if self.queue.all_admitted and not self._all_admitted:
-                self._all_admitted = True
+            if self.queue.all_admitted and self.queue.head() is None:
                 self._recorder.end_loaded_window(tuple(self._totals.values()))
         return None
 

@@ -87,7 +87,11 @@ class Allocator(ABC):
 
     @abstractmethod
     def grant(self, seq: Sequence, num_tokens: int) -> None:
-        """Take the memory that `fits` has found; sets `room`, `asked_slots`, `granted_slots` and `blocks`."""
+        """Take the memory that `fits` has found, and say so in the sequence.
+
+        `seq.room`: tokens that fit into it. `seq.asked_slots`: slots the policy asked for. `seq.granted_slots`: slots
+        it got, rounding included. `seq.blocks`: the allocator's own, as a list of block ids or first slots.
+        """
 
     def admit(self, seq: Sequence, num_tokens: int, others_running: bool) -> bool:
         """Take memory for a sequence that holds none. False and no change if it does not fit."""
@@ -154,12 +158,17 @@ class Allocator(ABC):
                 )
                 owner[first : first + num] = seq.row
         num_held, num_free = int((owner != nobody).sum()), 0
+        is_free = np.zeros(self.num_slots, dtype=bool)
         for first, num in self.free_runs():
             num_free += num
             taken = np.flatnonzero(owner[first : first + num] != nobody) + first
             assert not taken.size, (
                 f"INV-2: slot {taken[0]} is free and held by request {owner[taken[0]]}"
             )
+            assert not is_free[first : first + num].any(), (
+                f"INV-2: slots from {first} are free twice"
+            )
+            is_free[first : first + num] = True
         assert num_free == self.num_free_slots(), (
             f"INV-1: free runs hold {num_free} slots, the free list says {self.num_free_slots()}"
         )

@@ -61,7 +61,13 @@ def test_the_override_goes_before_bytes_and_bytes_before_utilization() -> None:
     assert "--kv-cache-memory-bytes has no effect" in both.notes[0]
     of_bytes = size_pool(config(kv_cache_memory_bytes=2**30, gpu_memory_utilization=0.5))
     assert of_bytes.num_blocks == 2**30 // 13_107_200
-    assert of_bytes.notes == ()
+    assert of_bytes.num_slots == 81 * 16
+    assert of_bytes.notes == (
+        "max_model_len is 2,048 tokens, the pool holds 1,296: vLLM would not start; lower "
+        "--max-model-len to what your requests need",
+    )
+    enough = size_pool(config(num_gpu_blocks_override=128))
+    assert enough.notes == ()  # exactly max_model_len
 
 
 @given(

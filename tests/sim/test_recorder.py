@@ -69,12 +69,12 @@ def test_the_later_sample_of_a_pair_is_kept() -> None:
     assert [row.sample.num_waiting for row in recorder.rows] == list(range(2, MAX_ROWS + 1, 2))
 
 
-def test_the_window_is_the_first_one_told_or_the_whole_run() -> None:
+def test_the_window_is_the_last_one_told_or_the_whole_run() -> None:
     recorder = Recorder(POOL, 100, snapshots=False)
     recorder.end_loaded_window(totals_at(30, 3))
-    recorder.end_loaded_window(totals_at(70, 7))  # a preempted one was admitted again
+    recorder.end_loaded_window(totals_at(70, 7))  # a preempted one waited, and was admitted again
     recorder.finish(totals_at(90, 9), SAMPLE)
-    assert recorder.loaded == totals_at(30, 3)
+    assert recorder.loaded == totals_at(70, 7)
     saturated = Recorder(POOL, 100, snapshots=False)
     saturated.end_loaded_window(totals_at(0, 0))
     saturated.finish(totals_at(90, 9), SAMPLE)
