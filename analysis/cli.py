@@ -1,7 +1,10 @@
 """The command line. Verbs load what they need only when they run, so that help is instant."""
 
+import signal
 import sys
 from collections.abc import Sequence
+from types import FrameType
+from typing import Annotated
 
 import typer
 
@@ -20,13 +23,36 @@ app.command()(policies.policies)
 app.add_typer(trace.app, name="trace")
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(f"kvtwin {version('kvtwin')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _program(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run `kvtwin` with `arguments` (default: the process's own) and exit.
 
-    Exit code 0; 2 after one line on stderr where the user can mend it; bugs keep their traceback.
+    Exit code 0; 2 after one line on stderr where the user can mend it; 130 after Ctrl-C and 143
+    after SIGTERM, with nothing half-written; bugs keep their traceback.
     """
     if arguments is None:
         arguments = sys.argv[1:]
+        # Only a process of its own: a caller in Python keeps its signals.
+        signal.signal(signal.SIGTERM, _terminate)
     try:
         code = app(args=list(arguments) or ["--help"], prog_name="kvtwin", standalone_mode=False)
     except typer.Abort:
@@ -38,6 +64,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"kvtwin: {_one_line(error)}", file=sys.stderr)
         sys.exit(error.exit_code)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _terminate(signum: int, frame: FrameType | None) -> None:
+    # A second one must not interrupt the cleaning up that the exception starts.
+    signal.signal(signum, signal.SIG_IGN)
+    sys.exit(128 + signum)
 
 
 def _one_line(error: Exception) -> str:

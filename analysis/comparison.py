@@ -5,36 +5,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kvtwin.sim import RunConfig, load_cost, policy_names, size_pool
-from kvtwin.traces import Trace, UserError
+from kvtwin.sim import RunConfig
+from kvtwin.traces import Trace
 
-from .definitions import UNCALIBRATED_NOTE
+from .definitions import latency_note
+from .facts import gather_facts
 from .layout import run_dir_name
-from .metrics import NS_PER_S
 from .simulate_all import Job, simulate_all
 from .single_request import single_request_jobs
 from .verdict import comparison_verdict
-
-
-def parse_policies(listed: str) -> list[str]:
-    """The policies in a comma-separated list, in its order.
-
-    Raises:
-        UserError: an empty list, an unknown name, or a policy given twice.
-    """
-    names = [name.strip() for name in listed.split(",") if name.strip()]
-    known = policy_names()
-    if not names:
-        raise UserError(f"--policies names no policy; choose from {', '.join(known)}")
-    for name in names:
-        if name not in known and ":" not in name:
-            raise UserError(
-                f"--policies names {name!r}, which is not a policy; choose from "
-                f"{', '.join(known)}, or package.module:Class"
-            )
-        if names.count(name) > 1:
-            raise UserError(f"--policies names {name} twice; name each policy once")
-    return names
 
 
 def compare_policies(
@@ -57,25 +36,13 @@ def comparison(
     config: RunConfig, trace: Trace, summaries: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
     """Everything that a comparison found, as comparison.json holds it; no times, hosts or paths."""
-    shared = config.to_dict()
-    del shared["policy"]
-    pool = size_pool(config)
+    facts = gather_facts(config, trace)
+    del facts["config"]["policy"]
     calibrated = all(summary["calibrated"] for summary in summaries)
     return {
         "verdict": comparison_verdict(summaries),
-        "config": shared,
-        "pool": dataclasses.asdict(pool),
-        "notes": [*pool.notes, *load_cost(config).notes],
-        "trace": {
-            "name": trace.name,
-            "format": trace.format,
-            "num_requests": trace.num_requests,
-            "span_s": int(trace.chunks[-1].arrival_ns[-1]) / NS_PER_S,
-            "saturated": trace.saturated,
-            "num_clipped": trace.num_clipped,
-            "skipped": trace.skipped,
-        },
+        **facts,
         "latency_calibrated": calibrated,
-        "latency_note": None if calibrated else UNCALIBRATED_NOTE,
+        "latency_note": latency_note(calibrated=calibrated, saturated=trace.saturated),
         "policies": list(summaries),
     }

@@ -13,12 +13,25 @@ LATENCIES = (
     ("queue_ms", "Queue", "queue time: first admission minus arrival"),
 )
 STATISTICS = ("mean", "p50", "p99")
-LOADED_WINDOW = "from the first arrival until every request was admitted once or rejected"
+NS_PER_S = 1e9
+LOADED_WINDOW = "from the first arrival until nobody waits any more and nobody will"
 UNCALIBRATED = "UNCALIBRATED"
 UNCALIBRATED_NOTE = (
     f"{UNCALIBRATED}: step times come from a cost model that is not fitted to measurements; "
     "compare policies with them, do not quote them"
 )
+
+
+DEPENDS_ON_STEP_TIMES = (
+    "requests arrive over time, so mean running, shares and queues depend on these step times too"
+)
+
+
+def latency_note(*, calibrated: bool, saturated: bool) -> str | None:
+    """What to keep in mind about the numbers that step times decide; None where they are fitted."""
+    if calibrated:
+        return None
+    return UNCALIBRATED_NOTE if saturated else f"{UNCALIBRATED_NOTE}; {DEPENDS_ON_STEP_TIMES}"
 
 
 def latency_cell(value: float | None) -> str:

@@ -9,6 +9,8 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from kvtwin.traces import WORKLOADS
+
 
 def _flag(help_text: str, metavar: str, panel: str) -> Any:
     return typer.Option(help=help_text, metavar=metavar, rich_help_panel=panel, show_default=False)
@@ -41,10 +43,12 @@ class Inputs:
         str | None, _workload("Format of TRACE (default: found from its content).", "NAME")
     ] = None
     workload: Annotated[
-        str | None, _workload("Workload to generate (default sharegpt-like).", "NAME")
+        str | None,
+        _workload(f"Workload to generate: {', '.join(WORKLOADS)} (default sharegpt-like).", "NAME"),
     ] = None
     num_requests: Annotated[
-        int | None, _workload("Requests: generated (default 2000), or the first of TRACE.", "N")
+        int | None,
+        _workload("Requests to generate (default 2000), or to take from the start of TRACE.", "N"),
     ] = None
     rate: Annotated[
         float | None, _workload("Generated requests per second (default: all at once).", "R")
@@ -56,10 +60,19 @@ class Inputs:
     max_tokens: Annotated[int | None, _workload("Cap on the output of every request.", "N")] = None
     seed: Annotated[int | None, _workload("Seed of everything random (default 0).", "S")] = None
     config: Annotated[
-        Path | None, _machine("TOML file with these settings; flags go before it.", "FILE")
+        Path | None,
+        _machine(
+            "TOML file with these flags as keys (model = ..., block-size = ...); flags on the "
+            "command line override it.",
+            "FILE",
+        ),
     ] = None
-    model: Annotated[str | None, _machine("Model, e.g. opt-13b.", "NAME")] = None
-    gpu: Annotated[str | None, _machine("GPU, e.g. a100-40gb.", "NAME")] = None
+    model: Annotated[
+        str | None, _machine("Model, e.g. opt-13b, llama-3.1-8b; a wrong name lists all.", "NAME")
+    ] = None
+    gpu: Annotated[
+        str | None, _machine("GPU, e.g. a100-40gb, l4, h100; a wrong name lists all.", "NAME")
+    ] = None
     tensor_parallel_size: Annotated[int | None, _machine("GPUs (default 1).", "N")] = None
     num_gpu_blocks_override: Annotated[int | None, _machine("Blocks in the pool.", "N")] = None
     kv_cache_memory_bytes: Annotated[
@@ -104,7 +117,11 @@ class Inputs:
     ] = None
     cost: Annotated[
         str | None,
-        _manager("Step durations: roofline, constant:NS or a file (default roofline).", "MODEL"),
+        _manager(
+            "Step durations: roofline, constant:NS (NS nanoseconds per step), or a file of "
+            "coefficients (default roofline).",
+            "MODEL",
+        ),
     ] = None
     paranoid: Annotated[
         bool, typer.Option("--paranoid", help="Recount every structure from scratch at each step.")
@@ -116,8 +133,17 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Replace earlier resu
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, nothing else.")]
 
 
+# Of setting.REFERENCE, in words, because help does not load what a simulation needs.
+REFERENCE_HELP = (
+    "Without TRACE, --config, --model and --gpu, the setting of the PagedAttention paper is run: "
+    "OPT-13B on an A100 of 40 GB with 12 GiB for the KV cache (983 blocks of 16 slots), "
+    "max-model-len 2048, watermark 0.01, constant steps of 45 ms, and 2,000 sharegpt-like "
+    "requests that all arrive at once. Flags change any of it."
+)
+
+
 def takes_inputs(command: Callable[..., None]) -> Callable[..., None]:
-    """Give `command(inputs, ...)` the flags of `Inputs` in front of its own."""
+    """Give `command(inputs, ...)` the flags of `Inputs` in front of its own, and their help."""
     hints = get_type_hints(Inputs, include_extras=True)
     shared = [
         inspect.Parameter(
@@ -136,6 +162,7 @@ def takes_inputs(command: Callable[..., None]) -> Callable[..., None]:
             Inputs(**{parameter.name: flags.pop(parameter.name) for parameter in shared}), **flags
         )
 
+    with_flags.__doc__ = f"{inspect.getdoc(command)}\n\n{REFERENCE_HELP}"
     # typer reads the flags from here.
     parameters = [*shared, *(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own)]
     with_flags.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -8,6 +8,7 @@ from typing import Any
 import jinja2
 
 from .definitions import LATENCIES, LOADED_WINDOW, STATISTICS, latency_cell
+from .facts import labelled_facts
 from .figures import pages
 from .frames import RunFrames, read_run
 from .layout import (
@@ -21,7 +22,7 @@ from .layout import (
     REPORT_HTML,
     run_dir_name,
 )
-from .metrics import notices
+from .notices import notices
 from .parts import PARTS
 from .printing import to_json
 
@@ -69,7 +70,7 @@ def render_page(comparison: Mapping[str, Any], figures: Mapping[str, bytes]) -> 
     )
     return environment.get_template("report.html.j2").render(
         comparison=comparison,
-        facts=configuration_facts(comparison),
+        facts=labelled_facts(comparison),
         notices=notices(comparison),
         not_drawn=[s["policy"] for s in comparison["policies"] if not keeps_kv(s)],
         images={name: _data_uri(name, content) for name, content in figures.items()},
@@ -79,44 +80,6 @@ def render_page(comparison: Mapping[str, Any], figures: Mapping[str, bytes]) -> 
         loaded_window=LOADED_WINDOW,
         latency_cell=latency_cell,
     )
-
-
-def configuration_facts(comparison: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """(label, value) pairs that say what was run; settings at their usual value included."""
-    config, pool, trace = comparison["config"], comparison["pool"], comparison["trace"]
-    gpus = config["tensor_parallel_size"]
-    per_gpu = " per GPU" if gpus > 1 else ""
-    arrivals = "all at once (saturated)"
-    if not trace["saturated"]:
-        rate = (trace["num_requests"] - 1) / trace["span_s"]
-        arrivals = f"{rate:,.2f} requests/s for {trace['span_s']:,.0f} s"
-    cost = config["cost"]
-
-    def listed(names: Sequence[str]) -> str:
-        shown = {True: "yes", False: "no"}
-        values = ((name, config[name]) for name in names if config[name] is not None)
-        return ", ".join(
-            f"{name} {shown[value] if isinstance(value, bool) else value}" for name, value in values
-        )
-
-    rest = ("admission", "watermark", "growth_tokens", "fit", "compaction", "max_tokens", "seed")
-    limits = ("max_num_seqs", "max_num_batched_tokens", "kv_cache_dtype")
-    return [
-        ("Model", config["model"]),
-        ("GPU", config["gpu"] if gpus == 1 else f"{gpus} x {config['gpu']}"),
-        (
-            "KV pool",
-            f"{pool['num_slots']:,} token slots = {pool['num_blocks']:,} blocks of "
-            f"{pool['block_size']} = {pool['pool_bytes'] / 2**30:.2f} GiB{per_gpu}",
-        ),
-        ("KV per token", f"{pool['kv_bytes_per_token']:,} B{per_gpu}"),
-        ("Longest request", f"{pool['max_model_len']:,} tokens"),
-        ("Trace", f"{trace['name']} ({trace['format']}), {trace['num_requests']:,} requests"),
-        ("Arrivals", arrivals),
-        ("Step times", cost if isinstance(cost, str) else cost["file"]),
-        ("Limits", listed(limits)),
-        ("Manager", listed(rest)),
-    ]
 
 
 def _data_uri(name: str, content: bytes) -> str:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from .definitions import LATENCIES, STATISTICS, UNCALIBRATED, latency_cell
+from .definitions import LATENCIES, LOADED_WINDOW, STATISTICS, UNCALIBRATED, latency_cell
 
 WIDTH = 60
 LABEL_WIDTH = 42
@@ -23,12 +23,14 @@ def run_lines(summary: dict[str, Any]) -> list[str]:
         _line("Output token throughput (tok/s)", f"{summary['output_tokens_per_s']:,.2f}"),
         _line("Mean running requests", f"{summary['mean_running']:.2f}"),
         _line("Preemptions", f"{summary['preemptions']:,}"),
-        _line("Queue still growing at the end", "yes" if summary["overloaded"] else "no"),
+        _line("Recomputed tokens", f"{summary['recomputed_tokens']:,}"),
+        *_queue_lines(summary),
         "Share of the KV pool, mean over the loaded window".center(WIDTH, "-"),
         *(
             _line(f"{name.capitalize()} (%)", f"{100 * share:.2f}")
             for name, share in summary["shares"].items()
         ),
+        _line("Most in use at any time (%)", f"{100 * summary['peak_used_share']:.2f}"),
         ("Latency" if summary["calibrated"] else f"Latency, {UNCALIBRATED}").center(WIDTH, "-"),
     ]
     for key, name, _ in LATENCIES:
@@ -37,7 +39,25 @@ def run_lines(summary: dict[str, Any]) -> list[str]:
             for statistic in STATISTICS
         ]
     lines += [f"{name}: {meaning}" for _, name, meaning in LATENCIES]
+    lines.append(f"Loaded window: {LOADED_WINDOW}")
     return [*lines, "=" * WIDTH]
+
+
+def _queue_lines(summary: dict[str, Any]) -> list[str]:
+    if summary["saturated"]:
+        return [_line("Queue", "saturated")]
+    waiting = (
+        ("half of the arrival span", "waiting_at_half"),
+        ("the last arrival", "waiting_at_last_arrival"),
+    )
+    return [
+        *(_line(f"Waiting at {when}", _count(summary[key])) for when, key in waiting),
+        _line("Queue still growing at the last arrival", "yes" if summary["overloaded"] else "no"),
+    ]
+
+
+def _count(num: int | None) -> str:
+    return "-" if num is None else f"{num:,}"
 
 
 def _line(label: str, value: str) -> str:

@@ -1,6 +1,7 @@
 """From flags to a trace and a configuration."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 from kvtwin.sim import RunConfig
@@ -30,12 +31,15 @@ def load_config(inputs: Inputs, policy: str | None) -> RunConfig:
     `policy` None leaves it to the configuration file or the default.
 
     Raises:
-        UserError: a value is out of range, or a trace comes without model and GPU.
+        UserError: the trace is no file, a value is out of range, or a trace comes without model
+            and GPU.
     """
     names = {field.name for field in dataclasses.fields(RunConfig)}
     flags: dict[str, Any] = {
         name: value for name, value in vars(inputs).items() if name in names and value is not None
     }
+    if inputs.trace is not None:
+        _check_is_file(inputs.trace)
     unnamed = inputs.config is None and inputs.model is None and inputs.gpu is None
     if unnamed and inputs.trace is not None:
         raise UserError(
@@ -67,8 +71,26 @@ def load_trace(inputs: Inputs, seed: int) -> Trace:
                 )
         trace = open_trace(inputs.trace, inputs.format)
         if inputs.num_requests is not None:
-            trace = trace.head(inputs.num_requests)
+            trace = _first_requests(trace, inputs.num_requests, inputs.trace)
     return trace if inputs.rate_scale is None else trace.scale_rate(inputs.rate_scale)
+
+
+def _check_is_file(path: Path) -> None:
+    try:
+        is_file = path.is_file()
+    except OSError:
+        is_file = False
+    if not is_file:
+        open_trace(path)  # says what is wrong with the path
+
+
+def _first_requests(trace: Trace, num_requests: int, path: Path) -> Trace:
+    if num_requests > trace.num_requests:
+        raise UserError(
+            f"--num-requests is {num_requests:,}, but trace {path} has {trace.num_requests:,} "
+            "requests; give at most that many or leave it out"
+        )
+    return trace.head(num_requests)
 
 
 def _generated(inputs: Inputs, seed: int) -> Trace:

@@ -37,11 +37,14 @@ def simulate_all(jobs: Sequence[Job]) -> list[dict[str, Any]]:
         mp_context=multiprocessing.get_context("spawn"),
         initializer=without_pandas,
     ) as processes:
-        futures = [processes.submit(_simulate, job) for job in jobs]
         try:
+            futures = [processes.submit(_simulate, job) for job in jobs]
             return [future.result() for future in futures]
         except BaseException:
-            processes.shutdown(cancel_futures=True)
+            # Nobody wants what still runs. Without its workers the pool gives up what is left, and
+            # leaving the block waits until they are gone.
+            for worker in multiprocessing.active_children():
+                worker.terminate()
             raise
 
 

@@ -1,6 +1,6 @@
 """Results for people at a terminal; 100 columns are enough, piped or not."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.table import Table
 
 from .definitions import LATENCIES, LOADED_WINDOW, UNCALIBRATED, latency_cell
-from .metrics import Notice
+from .facts import header_lines
+from .notices import Notice
 from .parts import PART_NAMES
 
 Summary = dict[str, Any]
@@ -61,10 +62,11 @@ def request_table(summaries: Sequence[Summary]) -> Table:
     return table
 
 
-def print_comparison(
-    summaries: Sequence[Summary], notices: Sequence[Notice], verdict: str, out: str
-) -> None:
-    """Both tables, what must not be overlooked, where the report is, and the verdict last."""
+def print_comparison(result: Mapping[str, Any], notices: Sequence[Notice], out: str) -> None:
+    """What was run, both tables, what must not be overlooked, assumptions, and the verdict last.
+
+    `result` is the object of comparison.json, `out` where the report is.
+    """
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         # A pipe has no width: cut nothing off.
@@ -73,9 +75,12 @@ def print_comparison(
     def say(line: str, style: str) -> None:
         console.print(line, style=style, soft_wrap=True)
 
-    console.print(memory_table(summaries))
+    for line in header_lines(result):
+        say(line, "none")
     console.print()
-    console.print(request_table(summaries))
+    console.print(memory_table(result["policies"]))
+    console.print()
+    console.print(request_table(result["policies"]))
     for _, name, meaning in LATENCIES[:3]:
         say(f"{name}: {meaning}", "dim")
     say(f"Loaded window: {LOADED_WINDOW}", "dim")
@@ -83,8 +88,10 @@ def print_comparison(
     console.print()
     for notice in notices:
         say(f"{notice.kind}: {notice.text}", "bold" if notice.serious else "dim")
+    for note in result["notes"]:
+        say(f"Note: {note}", "dim")
     say(f"Report: {out}", "none")
-    say(verdict, "bold")
+    say(result["verdict"], "bold")
 
 
 def _table(title: str) -> Table:

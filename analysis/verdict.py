@@ -6,6 +6,8 @@ from typing import Any
 Summary = dict[str, Any]
 
 ROOMY = 0.1  # share of the pool that is free on average where memory is no limit
+WHOLE_RATIO = 20  # above, decimals of a ratio say nothing
+SMALL_SHARE = 0.01  # below, one decimal of a percentage is too few to check a ratio by
 
 
 def comparison_verdict(summaries: Sequence[Summary]) -> str:
@@ -17,7 +19,10 @@ def comparison_verdict(summaries: Sequence[Summary]) -> str:
     if not any(s["num_finished"] for s in summaries):
         return f"No policy finished any of the {summaries[0]['num_requests']:,} requests."
     if not ran:
-        return "None of these policies keeps a KV cache, so there is nothing to compare."
+        return (
+            "No policy that finished a request keeps a KV cache, so there is nothing to compare"
+            f"{_left_out([], summaries)}."
+        )
     # Where the best leaves a good part of the pool free, memory does not limit it, and live shares tell how much there
     # was to do. Then what counts is how much of the memory that a policy takes is live.
     roomy = max(ran, key=_live)["shares"]["free"] >= ROOMY
@@ -27,10 +32,11 @@ def comparison_verdict(summaries: Sequence[Summary]) -> str:
     best, others = ranked[0], ranked[1:]
     equals = [s for s in others if _percent(score(s)) == _percent(score(best))]
     behind = others[len(equals) :]
-    room = _room(best) if roomy else ""
+    winners = [best, *equals]
     if not behind:
-        return _alone(best) if not equals else _all_equal([best, *equals])
-    names = _join([s["policy"] for s in (best, *equals)])
+        said = _all_equal(winners) if equals else _alone(best)
+        return f"{said}{_left_out(winners, summaries)}."
+    names = _join([s["policy"] for s in winners])
     verb = "keep" if equals else "keeps"
     next_best, worst = behind[0], behind[-1]
     lead = f"{_lead(score(best), score(next_best))} {_named(next_best, score)}"
@@ -39,9 +45,11 @@ def comparison_verdict(summaries: Sequence[Summary]) -> str:
         lead += f" and {_lead(score(best), score(worst))} {_named(worst, score)}"
         running += f" and {_running(worst)} in {worst['policy']}"
     each = " each" if equals else ""
+    room = _room(best) if roomy else ""
+    left_out = _left_out([*winners, next_best, worst], summaries)
     return (
         f"{names} {verb} {_percent(score(best))}{each} {what} live, {lead}; "
-        f"{_running(best)} requests run together on average, against {running}{room}{_left_out(best)}."
+        f"{_running(best)} requests run together on average, against {running}{room}{left_out}."
     )
 
 
@@ -57,7 +65,7 @@ def run_verdict(summary: Summary) -> str:
             f"{summary['policy']} keeps no KV cache; {_running(summary)} requests run together "
             f"on average, and {summary['recomputed_tokens']:,} tokens were computed again."
         )
-    return _alone(summary)
+    return f"{_alone(summary)}{_left_out([summary], [summary])}."
 
 
 def _alone(summary: Summary) -> str:
@@ -66,7 +74,7 @@ def _alone(summary: Summary) -> str:
     return (
         f"{summary['policy']} keeps {_percent(_live(summary))} of the KV pool live and runs "
         f"{_running(summary)} requests together on average; most of the rest is "
-        f"{lost} ({_percent(share)}){_left_out(summary)}."
+        f"{lost} ({_percent(share)})"
     )
 
 
@@ -74,22 +82,35 @@ def _all_equal(summaries: Sequence[Summary]) -> str:
     return (
         f"{_join([s['policy'] for s in summaries])} keep {_percent(_live(summaries[0]))} of the KV "
         f"pool live each; {_join([_running(s) for s in summaries])} requests run together "
-        f"on average{_left_out(summaries[0])}."
+        f"on average"
     )
 
 
-def _left_out(summary: Summary) -> str:
-    # A policy that turned requests away must not look good in silence.
-    if not summary["num_rejected"]:
-        return ""
-    rejected, total = summary["num_rejected"], summary["num_requests"]
-    return f" ({summary['policy']} rejected {rejected:,} of {total:,} requests)"
+def _left_out(named: Sequence[Summary], summaries: Sequence[Summary]) -> str:
+    """Who turned requests away: of the `named` policies, and of all those that finished none."""
+    # Such a policy must not look good, or be missing, in silence.
+    total = f"{summaries[0]['num_requests']:,}"
+    counts = {s["num_rejected"] for s in summaries}
+    if len(summaries) > 1 and len(counts) == 1 and counts != {0}:
+        return f" (each rejected {counts.pop():,} of {total} requests)"
+    shown = [
+        s
+        for s in summaries
+        if s["num_rejected"] and (s["num_finished"] == 0 or any(s is other for other in named))
+    ]
+    said = [f"{s['policy']} rejected {_how_many(s)} {total} requests" for s in shown]
+    return f" ({', '.join(said)})" if said else ""
+
+
+def _how_many(summary: Summary) -> str:
+    return f"{summary['num_rejected']:,} of" if summary["num_finished"] else "all"
 
 
 def _lead(best: float, other: float) -> str:
     # A factor close to one says nothing, and one over nothing does not exist; then use points.
     if other > 0 and best / other >= 1.1:
-        return f"{best / other:.1f} times"
+        ratio = best / other
+        return f"{ratio:,.0f} times" if ratio > WHOLE_RATIO else f"{ratio:.1f} times"
     return f"{100 * (best - other):.1f} points more than"
 
 
@@ -101,7 +122,10 @@ def _room(summary: Summary) -> str:
     free = summary["shares"]["free"]
     if free < ROOMY:
         return ""
-    return f"; {summary['policy']} leaves {_percent(free)} of the pool free on average"
+    return (
+        f"; {summary['policy']} leaves {_percent(free)} of the pool free on average, "
+        f"at most {_percent(summary['peak_used_share'])} in use"
+    )
 
 
 def _live_of_taken(summary: Summary) -> float:
@@ -117,7 +141,7 @@ def _running(summary: Summary) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
+    return f"{100 * share:.{2 if 0 < share < SMALL_SHARE else 1}f} %"
 
 
 def _join(words: Sequence[str]) -> str:

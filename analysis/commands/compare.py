@@ -20,15 +20,15 @@ def compare(
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run policies on one trace; write a report, figures and a run directory each.
+    """Run several policies on one trace and write a report.
 
-    Without a trace, model or GPU: OPT-13B on an A100 of 40 GB with 12 GiB of KV cache (983 blocks
-    of 16 slots) and 2,000 generated requests that all arrive at once.
+    Figures and a run directory for each policy are written beside it.
     """
-    from ..comparison import compare_policies, parse_policies
+    from ..comparison import compare_policies
     from ..layout import REPORT_HTML
-    from ..metrics import notices
+    from ..notices import notices
     from ..output_dir import check_output_dir, replacing
+    from ..policy_names import parse_policies
     from ..printing import print_json
     from ..report import write_report
     from ..setting import load_config, load_trace
@@ -44,9 +44,4 @@ def compare(
     if as_json:
         print_json(result)
         return
-    print_comparison(
-        result["policies"],
-        notices(result),
-        result["verdict"],
-        str(out / REPORT_HTML),
-    )
+    print_comparison(result, notices(result), str(out / REPORT_HTML))

@@ -13,7 +13,7 @@ def run(
     inputs: Inputs,
     policy: Annotated[
         str | None,
-        typer.Option(help="Policy, see kvtwin policies (default paged).", metavar="NAME"),
+        typer.Option(help="One policy, see kvtwin policies (default paged).", metavar="NAME"),
     ] = None,
     out: OutOption = Path("out/run"),
     snapshots: Annotated[
@@ -28,14 +28,20 @@ def run(
     """Run one policy on a trace and write a run directory."""
     from kvtwin.sim import simulate
 
+    from ..definitions import latency_note
+    from ..facts import gather_facts, header_lines
     from ..no_pandas import without_pandas
+    from ..notices import notices
     from ..output_dir import check_output_dir, replacing
+    from ..policy_names import check_policy
     from ..printing import print_json
     from ..run_block import run_lines
     from ..setting import load_config, load_trace
     from ..verdict import run_verdict
 
     without_pandas()
+    if policy is not None:
+        check_policy(policy)
     config = load_config(inputs, policy=policy)
     check_output_dir(out, force=force)
     trace = load_trace(inputs, config.seed)
@@ -48,9 +54,18 @@ def run(
             decisions=decisions,
             paranoid=inputs.paranoid,
         )
+    facts = gather_facts(config, trace)
     if as_json:
-        print_json({"config": config.to_dict(), "summary": summary})
+        note = latency_note(calibrated=summary["calibrated"], saturated=trace.saturated)
+        print_json({**facts, "latency_note": note, "summary": summary})
         return
-    print("\n".join(run_lines(summary)))
-    print(f"Run directory: {out}")
+    found = notices({**facts, "policies": [summary]})
+    lines = [
+        *header_lines(facts),
+        *run_lines(summary),
+        *(f"{notice.kind}: {notice.text}" for notice in found if notice.serious),
+        *(f"Note: {note}" for note in facts["notes"]),
+        f"Run directory: {out}",
+    ]
+    print("\n".join(lines))
     print(run_verdict(summary))

@@ -66,7 +66,10 @@ def synth(
     ] = 1.0,
     force: ForceOption = False,
 ) -> None:
-    """Generate a trace and write it as kvtwin-csv, or kvtwin-parquet if FILE ends in .parquet."""
+    """Generate a trace and write it to a file.
+
+    The format is kvtwin-csv, or kvtwin-parquet if FILE ends in .parquet.
+    """
     from kvtwin.traces import describe, synthesize, write_trace
 
     trace = synthesize(workload, num_requests, seed, rate=rate, burstiness=burstiness)

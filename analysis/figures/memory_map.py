@@ -7,8 +7,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
+from ..definitions import NS_PER_S
 from ..frames import RunFrames
-from ..metrics import NS_PER_S
 
 FREE = -1
 WASTED = -2

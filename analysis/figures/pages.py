@@ -7,9 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from ..definitions import UNCALIBRATED
+from ..definitions import NS_PER_S, UNCALIBRATED
 from ..frames import RunFrames
-from ..metrics import NS_PER_S
 from ..parts import OUTLINE, PARTS
 from . import cache_or_not as cache_or_not_panel
 from . import memory_map, parts_bars, parts_over_time

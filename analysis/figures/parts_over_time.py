@@ -2,8 +2,9 @@
 
 from matplotlib.axes import Axes
 
+from ..definitions import NS_PER_S
 from ..frames import RunFrames
-from ..metrics import NS_PER_S, parts_over_time
+from ..metrics import parts_over_time
 from ..parts import OUTLINE, PARTS
 
 

@@ -42,6 +42,7 @@ def summary(policy: str, /, **changed: Any) -> dict[str, Any]:
         "num_decode_tokens": 30,
         "recomputed_tokens": 0,
         "moved_slots": 0,
+        "peak_used_share": 0.96,
         "mean_running": MEAN_RUNNING[policy],
         "largest_free_run_share": 0.5,
         "shares": shares,
@@ -56,6 +57,7 @@ def summary(policy: str, /, **changed: Any) -> dict[str, Any]:
         "waiting_at_half": 0,
         "waiting_at_last_arrival": 0,
         "calibrated": False,
+        "saturated": True,
         "rejections": [],
     } | changed
 
@@ -156,7 +158,7 @@ def comparison(*summaries: dict[str, Any], saturated: bool = True, **trace: Any)
             "kv_bytes_per_token": 1024,
             "pool_bytes": 65536,
             "max_model_len": 32,
-            "terms": [],
+            "terms": [["gpu_memory", 131072, "a data sheet"], ["weights", -65536, "a count"]],
             "notes": [],
         },
         "notes": ["a note about windows"],
@@ -176,6 +178,6 @@ def comparison(*summaries: dict[str, Any], saturated: bool = True, **trace: Any)
     }
 
 
-def write_runs(directory: Path) -> list[dict[str, Any]]:
+def write_runs(directory: Path, **changed: Any) -> list[dict[str, Any]]:
     """A run directory for each fabricated policy in `directory`; return the summaries."""
-    return [write_run(directory / policy, policy) for policy in SHARES]
+    return [write_run(directory / policy, policy, **changed) for policy in SHARES]

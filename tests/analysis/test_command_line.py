@@ -165,13 +165,19 @@ def test_policies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         (["compare", "--num-requests", "many"], "--num-requests"),
         (["nonsense"], "nonsense"),
-        (["compare", "--policies", "paged,no-such"], "'no-such', which is not a policy"),
+        (["compare", "--policies", "paged,no-such"], "policy 'no-such' is unknown"),
+        (["compare", "missing.csv", "--policies", "no-such"], "policy 'no-such' is unknown"),
+        (["run", "missing.csv", "--policy", "no-such"], "policy 'no-such' is unknown"),
+        (["run", "--policy", "paged,static"], "run takes one policy; compare --policies"),
+        (["compare", "--policies", "no.such:Policy"], "no.such:Policy"),
         (["compare", "--policies", ","], "names no policy"),
         (["compare", "--policies", "paged,paged"], "names paged twice"),
         (["compare", "--block-size", "0"], "--block-size is 0"),
         (["compare", "--model", "opt-13b"], "--gpu"),
         (["compare", "missing.csv", "--model", "opt-13b", "--gpu", "a100-40gb"], "missing.csv"),
-        (["compare", "missing.csv"], "missing.csv needs --model and --gpu"),
+        (["compare", "missing.csv"], "missing.csv does not exist"),
+        (["run", "."], ". is a directory"),
+        (["run", "missing.csv", "--model", "opt-13b"], "missing.csv does not exist"),
         (["run", "--policy", "no-such"], "no-such"),
         (["run", "--config", "missing.toml"], "missing.toml"),
         (["run", "--workload", "chat"], "chat"),
@@ -195,9 +201,9 @@ def test_a_mistake_in_a_worker_is_one_line_too(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = rejected(
-        capsys, "compare", *SMALL, "--policies", "no.such:Policy", "--out", str(tmp_path / "out")
+        capsys, "compare", *SMALL, "--cost", "missing.json", "--out", str(tmp_path / "out")
     )
-    assert "no.such" in line
+    assert "missing.json" in line
     assert list(tmp_path.iterdir()) == []
 
 

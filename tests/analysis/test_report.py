@@ -6,13 +6,13 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from fabricated import comparison, summary, timeline, write_run, write_runs
+from fabricated import comparison, timeline, write_run, write_runs
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from kvtwin.analysis.figures import cache_or_not
 from kvtwin.analysis.frames import read_run
-from kvtwin.analysis.metrics import notices, parts_over_time
+from kvtwin.analysis.metrics import parts_over_time
 from kvtwin.analysis.parts import PARTS
 from kvtwin.analysis.report import write_report
 from kvtwin.traces import UserError
@@ -23,7 +23,7 @@ MAX_REPORT_BYTES = 3 * 2**20
 @pytest.fixture(scope="module")
 def page_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("report")
-    summaries = write_runs(out)
+    summaries = write_runs(out, num_clipped=2)
     write_run(out / "cache-or-not" / "no-cache", "orca-max")
     write_run(out / "cache-or-not" / "paged", "paged")
     write_report(comparison(*summaries, num_clipped=2), out)
@@ -51,9 +51,9 @@ def test_the_first_screen_answers(page_dir: Path) -> None:
         "<h1>paged keeps most of it.</h1>",
         "OPT-13B",
         "A100-40GB",
-        "64 token slots = 4 blocks of 16",
+        "64 token slots = 4 blocks x 16",
         "<b>Rejected</b>none",
-        "<b>Clipped</b>2 of them when they were generated",
+        "<b>Clipped</b>2 of 3 requests (shortened when generated)",
         "<b>Overloaded</b>saturated",
         "<b>Uncalibrated</b>all policies",
     ):
@@ -78,7 +78,7 @@ def test_a_calibrated_report_has_no_stamp(tmp_path: Path) -> None:
 def test_same_numbers_same_bytes(page_dir: Path, tmp_path: Path) -> None:
     write_run(tmp_path / "cache-or-not" / "no-cache", "orca-max")
     write_run(tmp_path / "cache-or-not" / "paged", "paged")
-    write_report(comparison(*write_runs(tmp_path), num_clipped=2), tmp_path)
+    write_report(comparison(*write_runs(tmp_path, num_clipped=2), num_clipped=2), tmp_path)
     for path in page_dir.glob("*.*"):
         assert path.read_bytes() == (tmp_path / path.name).read_bytes(), path.name
 
@@ -141,32 +141,6 @@ def test_cache_or_not_plots_tokens_time_and_bytes() -> None:
     without, cached = bytes_ax.lines
     assert without.get_ydata().tolist() == [0, 0, 0, 0]
     assert cached.get_ydata().tolist() == [1, 2, 3, 4]
-
-
-def texts(facts: dict[str, object]) -> dict[str, str]:
-    return {notice.kind: notice.text for notice in notices(facts)}
-
-
-def test_notices_name_policies_and_numbers() -> None:
-    rejection = {"row": 17, "reason": "need", "value": 2100, "limit": 2048}
-    facts = comparison(
-        summary("orca-max", num_rejected=2, rejections=[rejection], calibrated=True),
-        summary("paged", overloaded=True, waiting_at_last_arrival=1234),
-        saturated=False,
-        skipped={"no output": 5},
-    )
-    assert texts(facts) == {
-        "Rejected": "orca-max: 2 of 3 requests; e.g. row 17 in orca-max, need: 2,100, limit 2,048",
-        "Clipped": "none",
-        "Skipped": "5 rows of the trace: no output",
-        "Overloaded": "queue still growing at the end; paged: 1,234 waiting",
-        "Uncalibrated": "paged: latencies and tok/s",
-    }
-
-
-def test_notices_of_a_clean_result_are_not_serious() -> None:
-    facts = comparison(summary("paged", calibrated=True), summary("orca-max", calibrated=True))
-    assert not any(notice.serious for notice in notices(facts))
 
 
 def test_policies_without_pictures_are_named(tmp_path: Path) -> None:

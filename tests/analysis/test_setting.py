@@ -7,7 +7,9 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from kvtwin.analysis.options import Inputs
+from kvtwin.analysis.definitions import latency_note
+from kvtwin.analysis.facts import gather_facts, header_lines
+from kvtwin.analysis.options import REFERENCE_HELP, Inputs
 from kvtwin.analysis.setting import load_config, load_trace
 from kvtwin.sim import RunConfig, size_pool
 from kvtwin.traces import UserError, synthesize, write_trace
@@ -74,6 +76,22 @@ def test_a_trace_is_cut_and_sped_up(trace_path: Path) -> None:
     assert cut.chunks[0].arrival_ns[-1] == (last + 1) // 2
 
 
+def test_more_requests_than_the_trace_has_are_refused(trace_path: Path) -> None:
+    assert load_trace(Inputs(trace=trace_path, num_requests=20), 0).num_requests == 20
+    with pytest.raises(UserError, match=r"--num-requests is 21, but trace .* has 20 requests"):
+        load_trace(Inputs(trace=trace_path, num_requests=21), 0)
+
+
+def test_a_path_that_is_no_file_is_said_before_a_missing_model(tmp_path: Path) -> None:
+    for trace, words in (
+        (tmp_path, "is a directory"),
+        (tmp_path / "no.csv", "does not exist"),
+        (tmp_path / ("x" * 300), "cannot be read"),
+    ):
+        with pytest.raises(UserError, match=words):
+            load_config(Inputs(trace=trace), policy=None)
+
+
 def test_a_configuration_file_is_the_whole_setting(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     path.write_text('model = "opt-13b"\ngpu = "a100-40gb"\nblock-size = 8\nseed = 3\n')
@@ -126,6 +144,78 @@ def test_help_gives_the_defaults_of_the_configuration() -> None:
             assert found[1] == expected, name
             checked += 1
     assert checked == 13
+
+
+def test_help_describes_the_reference_setting() -> None:
+    inputs = Inputs()
+    config = load_config(inputs, policy=None)
+    pool, trace = size_pool(config), load_trace(inputs, 0)
+    assert config.constant_cost_ns is not None
+    assert config.kv_cache_memory_bytes is not None
+    for words in (
+        config.model,
+        f"{config.kv_cache_memory_bytes // 2**30} GiB",
+        f"{pool.num_blocks} blocks of {pool.block_size} slots",
+        f"max-model-len {pool.max_model_len}",
+        f"watermark {config.watermark}",
+        f"constant steps of {config.constant_cost_ns // 10**6} ms",
+        f"{trace.num_requests:,} {trace.name} requests",
+    ):
+        assert words in REFERENCE_HELP, words
+
+
+def header(inputs: Inputs) -> list[str]:
+    config = load_config(inputs, policy=None)
+    return header_lines(gather_facts(config, load_trace(inputs, config.seed)))
+
+
+def test_the_header_says_what_is_run() -> None:
+    assert header(Inputs(max_tokens=5000)) == [
+        "OPT-13B on A100-40GB-SXM: max_model_len 2,048, max_num_seqs 256, "
+        "max_num_batched_tokens 8,192",
+        "Pool: 15,728 token slots = 983 blocks x 16 = 12.00 GiB, from kv_cache_memory_bytes; "
+        "KV auto (16 bits)",
+        "Trace: sharegpt-like (synthetic), 2,000 requests, all at once (saturated); "
+        "step times: constant 45 ms",
+        "Policy options: block_size 16, admission full, watermark 0.01, growth_tokens 16, "
+        "fit first, compaction no, max_tokens 5,000, seed 0",
+    ]
+
+
+def test_the_header_of_several_gpus_and_of_arrivals(trace_path: Path) -> None:
+    machine = {"model": "llama-3.1-8b", "gpu": "h100", "tensor_parallel_size": 2}
+    lines = header(Inputs(trace=trace_path, kv_cache_dtype="fp8", **machine))
+    assert lines[0].startswith("Llama-3.1-8B on 2 x H100-SXM (tensor parallel): ")
+    assert lines[1].endswith(" GiB per GPU, from gpu_memory_utilization 0.92; KV fp8")
+    assert re.search(r"20 requests, \d\.\d\d requests/s for \d+ s; step times: roofline$", lines[2])
+
+
+@pytest.mark.parametrize(
+    ("cost", "words"),
+    [
+        ("constant:2500000000", "constant 2.5 s"),
+        ("constant:1000", "constant 1 us"),
+        ("constant:7", "constant 7 ns"),
+    ],
+)
+def test_step_times_have_readable_units(cost: str, words: str) -> None:
+    assert header(Inputs(cost=cost, num_requests=2))[2].endswith(f"step times: {words}")
+
+
+def test_the_pool_says_where_it_comes_from() -> None:
+    line = header(Inputs(num_gpu_blocks_override=100, num_requests=2))[1]
+    assert "1,600 token slots = 100 blocks x 16" in line
+    assert "from num_gpu_blocks_override;" in line
+
+
+def test_the_note_on_latencies_depends_on_the_arrivals() -> None:
+    assert latency_note(calibrated=True, saturated=False) is None
+    saturated = latency_note(calibrated=False, saturated=True)
+    over_time = latency_note(calibrated=False, saturated=False)
+    assert saturated is not None
+    assert over_time is not None
+    assert saturated.startswith("UNCALIBRATED")
+    assert over_time.startswith(f"{saturated}; requests arrive over time, so mean running")
 
 
 def test_every_setting_of_a_run_has_a_flag() -> None:

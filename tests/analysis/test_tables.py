@@ -3,14 +3,14 @@
 import pytest
 from fabricated import SHARES, comparison, summary
 
-from kvtwin.analysis.metrics import notices
+from kvtwin.analysis.notices import notices
 from kvtwin.analysis.run_block import run_lines
 from kvtwin.analysis.table import WIDTH_COLUMNS, memory_table, print_comparison, request_table
 
 
 def printed(capsys: pytest.CaptureFixture[str], *summaries: dict[str, object]) -> list[str]:
-    facts = comparison(*summaries)
-    print_comparison(facts["policies"], notices(facts), "The verdict " + "x" * 200, "out/r.html")
+    facts = comparison(*summaries) | {"verdict": "The verdict " + "x" * 200}
+    print_comparison(facts, notices(facts), "out/r.html")
     return capsys.readouterr().out.splitlines()
 
 
@@ -62,7 +62,11 @@ def test_an_hour_of_latency_fits_into_the_width(capsys: pytest.CaptureFixture[st
     hour = {"mean": 4_530_598.2, "p50": 4_530_598.2, "p99": 4_530_598.2}
     slow = summary("orca-max", policy="static-iteration", ttft_ms=hour, preemptions=90_384)
     lines = printed(capsys, slow)
-    tables = lines[: next(i for i, line in enumerate(lines) if line.startswith("TTFT:"))]
+    first, behind = (
+        next(i for i, line in enumerate(lines) if line.startswith(start))
+        for start in ("Mean requests running", "TTFT:")
+    )
+    tables = lines[first:behind]
     assert max(map(len, tables)) <= WIDTH_COLUMNS
     assert "4,530,598" in cells(lines, "Requests", "static-iteration")
 
@@ -73,6 +77,13 @@ def test_nothing_is_cut_off_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> Non
     lines = printed(capsys, extreme)
     assert not any("…" in line for line in lines)
     assert cells(lines, "Requests", extreme["policy"]).count("31,000,000,000") == 3
+
+
+def test_what_was_run_and_assumed_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed(capsys, summary("paged"))
+    assert lines[0].startswith("OPT-13B on A100-40GB: max_model_len 32")
+    assert "Note: a note about windows" in lines
+    assert lines.index("Limited by max_num_seqs: none") < lines.index("Note: a note about windows")
 
 
 def test_undefined_latencies_are_dashes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,13 +106,18 @@ def test_uncalibrated_latencies_are_stamped(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_run_block_has_the_names_of_vllm_bench() -> None:
-    block = run_lines(summary("paged", preemptions=7, num_output_tokens=1234567))
+    block = run_lines(
+        summary("paged", preemptions=7, recomputed_tokens=1234, num_output_tokens=1234567)
+    )
     values = dict(line.rsplit(":", 1) for line in block if ":" in line and "(" not in line[-3:])
     for label, value in {
         "Successful requests": "3",
         "Total generated tokens": "1,234,567",
         "Output token throughput (tok/s)": "1,234.50",
         "Preemptions": "7",
+        "Recomputed tokens": "1,234",
+        "Queue": "saturated",
+        "Most in use at any time (%)": "96.00",
         "Mean TTFT (ms)": "120",
         "P99 E2EL (ms)": "950",
         "P50 Queue (ms)": "-",
@@ -110,6 +126,13 @@ def test_run_block_has_the_names_of_vllm_bench() -> None:
     }.items():
         assert values[label].strip() == value, label
     assert any("UNCALIBRATED" in line for line in block)
+
+
+def test_run_block_says_how_the_queue_grew() -> None:
+    waiting = {"waiting_at_half": 1200, "waiting_at_last_arrival": None}
+    block = run_lines(summary("paged", saturated=False, overloaded=True, **waiting))
+    found = [line.split()[-1] for line in block if "aiting at" in line or "still growing" in line]
+    assert found == ["1,200", "-", "yes"]
 
 
 def test_run_block_of_a_fitted_model_is_not_stamped() -> None:

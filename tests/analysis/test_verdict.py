@@ -59,10 +59,48 @@ def test_no_policy_finished_anything() -> None:
     assert comparison_verdict(nothing) == "No policy finished any of the 3 requests."
 
 
-def test_rejections_of_the_winner_are_said() -> None:
-    winner = summary("paged", num_rejected=1, num_finished=2)
-    verdict = comparison_verdict([winner, summary("orca-max")])
-    assert verdict.endswith("7.0 in orca-max (paged rejected 1 of 3 requests).")
+def test_rejections_of_every_named_policy_are_said() -> None:
+    made = {policy: summary(policy, num_rejected=1, num_finished=2) for policy in SHARES}
+    fine = {policy: summary(policy) for policy in SHARES}
+    assert comparison_verdict([made["paged"], fine["orca-max"]]).endswith(
+        "7.0 in orca-max (paged rejected 1 of 3 requests)."
+    )
+    assert comparison_verdict([fine["paged"], made["orca-max"]]).endswith(
+        "7.0 in orca-max (orca-max rejected 1 of 3 requests)."
+    )
+    more = made["orca-max"] | {"num_rejected": 2, "num_finished": 1}
+    assert comparison_verdict([made["paged"], fine["contiguous"], more]).endswith(
+        " (paged rejected 1 of 3 requests, orca-max rejected 2 of 3 requests)."
+    )
+    assert comparison_verdict(list(made.values())).endswith(" (each rejected 1 of 3 requests).")
+
+
+def test_rejections_of_a_policy_that_is_not_named_are_left_to_the_notices() -> None:
+    between = with_live("contiguous", 0.3, policy="between", num_rejected=1, num_finished=2)
+    summaries = [*(summary(policy) for policy in SHARES), between]
+    assert "between" not in comparison_verdict(summaries)
+
+
+def test_a_policy_that_rejected_everything_is_named() -> None:
+    empty = dict.fromkeys(summary("paged")["shares"], 0.0) | {"free": 1.0}
+    nothing = summary("contiguous", shares=empty, num_finished=0, num_rejected=3)
+    assert comparison_verdict([summary("paged"), nothing, summary("orca-max")]).endswith(
+        "7.0 in orca-max (contiguous rejected all 3 requests)."
+    )
+    assert comparison_verdict([summary("paged"), nothing]).endswith(
+        "most of the rest is internal (2.0 %) (contiguous rejected all 3 requests)."
+    )
+    no_cache = with_live("orca-max", 0.0, policy="no-cache")
+    assert comparison_verdict([no_cache, nothing]).endswith(
+        "nothing to compare (contiguous rejected all 3 requests)."
+    )
+
+
+def test_large_ratios_have_no_decimals_and_small_shares_two() -> None:
+    verdict = comparison_verdict([with_live("paged", 0.95), with_live("orca-max", 0.00436)])
+    assert "95.0 % of the KV pool live, 218 times orca-max (0.44 %);" in verdict
+    verdict = comparison_verdict([with_live("paged", 0.95), with_live("orca-max", 0.0475)])
+    assert ", 20.0 times orca-max (4.8 %);" in verdict
 
 
 def test_a_run_alone_says_where_the_rest_is() -> None:
@@ -97,5 +135,5 @@ def test_where_memory_is_no_limit_it_is_the_memory_taken_that_counts() -> None:
     assert comparison_verdict(summaries) == (
         "paged keeps 97.5 % of the memory it takes live, 1.2 times contiguous (80.0 %) and 9.8 times "
         "orca-max (10.0 %); 34.2 requests run together on average, against 20.2 in contiguous and 7.0 "
-        "in orca-max; paged leaves 60.0 % of the pool free on average."
+        "in orca-max; paged leaves 60.0 % of the pool free on average, at most 96.0 % in use."
     )

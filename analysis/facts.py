@@ -1,0 +1,136 @@
+"""What was run, in words: the same for the terminal and for the page."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kvtwin.sim import RunConfig, load_cost, size_pool
+from kvtwin.traces import Trace
+
+from .definitions import NS_PER_S
+
+Facts = Mapping[str, Any]
+
+LIMITS = ("max_num_seqs", "max_num_batched_tokens")
+POLICY_OPTIONS = ("admission", "watermark", "growth_tokens", "fit", "compaction")
+# Largest first: a duration is shown in the largest unit of which it has at least one.
+TIME_UNITS = ((10**9, "s"), (10**6, "ms"), (10**3, "us"), (1, "ns"))
+
+
+def gather_facts(config: RunConfig, trace: Trace) -> dict[str, Any]:
+    """Configuration, pool, notes and trace as JSON types; no times, hosts or paths.
+
+    Raises:
+        UserError: the pool has no room, or the coefficients file is bad.
+    """
+    pool = size_pool(config)
+    return {
+        "config": config.to_dict(),
+        "pool": dataclasses.asdict(pool),
+        "notes": [*pool.notes, *load_cost(config).notes],
+        "trace": {
+            "name": trace.name,
+            "format": trace.format,
+            "num_requests": trace.num_requests,
+            "span_s": int(trace.chunks[-1].arrival_ns[-1]) / NS_PER_S,
+            "saturated": trace.saturated,
+            "num_clipped": trace.num_clipped,
+            "skipped": trace.skipped,
+        },
+    }
+
+
+def header_lines(facts: Facts) -> list[str]:
+    """Four lines that say what was run, for a terminal."""
+    config, pool = facts["config"], facts["pool"]
+    return [
+        f"{config['model']} on {_gpus(config)}: max_model_len {pool['max_model_len']:,}, "
+        f"{_listed(config, LIMITS)}",
+        f"Pool: {_pool(facts)}; KV {_kv_dtype(config)}",
+        f"Trace: {_trace(facts)}, {_arrivals(facts)}; step times: {_step_times(config)}",
+        f"Policy options: block_size {pool['block_size']}, "
+        f"{_listed(config, (*POLICY_OPTIONS, 'max_tokens', 'seed'))}",
+    ]
+
+
+def labelled_facts(facts: Facts) -> list[tuple[str, str]]:
+    """(label, value) pairs that say what was run, for a page."""
+    config, pool = facts["config"], facts["pool"]
+    return [
+        ("Model", config["model"]),
+        ("GPU", _gpus(config)),
+        ("KV pool", _pool(facts)),
+        ("KV per token", f"{pool['kv_bytes_per_token']:,} B{_per_gpu(config)}"),
+        ("KV type", _kv_dtype(config)),
+        ("Longest request", f"{pool['max_model_len']:,} tokens"),
+        ("Trace", _trace(facts)),
+        ("Arrivals", _arrivals(facts)),
+        ("Step times", _step_times(config)),
+        ("Limits", _listed(config, LIMITS)),
+        ("Policy options", _listed(config, (*POLICY_OPTIONS, "max_tokens", "seed"))),
+    ]
+
+
+def _gpus(config: Facts) -> str:
+    num = config["tensor_parallel_size"]
+    return str(config["gpu"]) if num == 1 else f"{num} x {config['gpu']} (tensor parallel)"
+
+
+def _per_gpu(config: Facts) -> str:
+    return " per GPU" if config["tensor_parallel_size"] > 1 else ""
+
+
+def _pool(facts: Facts) -> str:
+    config, pool = facts["config"], facts["pool"]
+    return (
+        f"{pool['num_slots']:,} token slots = {pool['num_blocks']:,} blocks x "
+        f"{pool['block_size']} = {pool['pool_bytes'] / 2**30:.2f} GiB{_per_gpu(config)}, "
+        f"from {_pool_source(config)}"
+    )
+
+
+def _pool_source(config: Facts) -> str:
+    for name in ("num_gpu_blocks_override", "kv_cache_memory_bytes"):
+        if config[name] is not None:
+            return name
+    return f"gpu_memory_utilization {config['gpu_memory_utilization']:g}"
+
+
+def _kv_dtype(config: Facts) -> str:
+    return {"auto": "auto (16 bits)"}.get(config["kv_cache_dtype"], config["kv_cache_dtype"])
+
+
+def _trace(facts: Facts) -> str:
+    trace = facts["trace"]
+    return f"{trace['name']} ({trace['format']}), {trace['num_requests']:,} requests"
+
+
+def _arrivals(facts: Facts) -> str:
+    trace = facts["trace"]
+    if trace["saturated"]:
+        return "all at once (saturated)"
+    rate = (trace["num_requests"] - 1) / trace["span_s"]
+    return f"{rate:,.2f} requests/s for {trace['span_s']:,.0f} s"
+
+
+def _step_times(config: Facts) -> str:
+    cost = config["cost"]
+    if not isinstance(cost, str):
+        return str(cost["file"])
+    name, _, constant_ns = cost.partition(":")
+    return f"{name} {_duration(int(constant_ns))}" if constant_ns else name
+
+
+def _duration(ns: int) -> str:
+    size, unit = next((size, unit) for size, unit in TIME_UNITS if ns >= size)
+    return f"{ns / size:g} {unit}"
+
+
+def _listed(config: Facts, names: Sequence[str]) -> str:
+    return ", ".join(f"{name} {_shown(config[name])}" for name in names if config[name] is not None)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,103 @@
+"""What nobody may overlook in a result."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .definitions import DEPENDS_ON_STEP_TIMES
+
+# Share of max_num_seqs from which a mean says that this cap, not memory, held the batch down.
+NEAR_MAX_NUM_SEQS = 0.9
+
+
+@dataclass(frozen=True)
+class Notice:
+    """Something that nobody may overlook in a result; `text` is "none" where it is absent."""
+
+    kind: str
+    text: str
+    serious: bool
+
+
+def notices(result: Mapping[str, Any]) -> list[Notice]:
+    """Everything rejected, clipped, skipped, overloaded, limited or uncalibrated.
+
+    `result` holds `config`, `trace` and `policies` (the summaries), as comparison.json does.
+    """
+    summaries, trace = result["policies"], result["trace"]
+    requests = f"of {trace['num_requests']:,} requests"
+    rejected = _by_policy(summaries, "num_rejected", lambda s: f"{s['num_rejected']:,} {requests}")
+    rejected += [_example(s) for s in summaries if s["rejections"]][:1]
+    skipped = [f"{num:,} rows of the trace: {why}" for why, num in trace["skipped"].items()]
+    max_num_seqs = result["config"]["max_num_seqs"]
+    near = [s | {"near": s["mean_running"] >= NEAR_MAX_NUM_SEQS * max_num_seqs} for s in summaries]
+    limited = _by_policy(
+        near, "near", lambda s: f"{s['mean_running']:,.1f} of {max_num_seqs:,} on average"
+    )
+    unfitted = [s | {"unfitted": not s["calibrated"]} for s in summaries]
+    uncalibrated = _by_policy(unfitted, "unfitted", lambda _: "latencies and tok/s")
+    if uncalibrated and not trace["saturated"]:
+        uncalibrated.append(DEPENDS_ON_STEP_TIMES)
+    return [
+        _notice("Rejected", rejected),
+        _notice("Clipped", _clipped(summaries, trace)),
+        _notice("Skipped", skipped),
+        _overloaded(summaries, saturated=trace["saturated"]),
+        _notice("Limited by max_num_seqs", limited),
+        _notice("Uncalibrated", uncalibrated),
+    ]
+
+
+def _clipped(summaries: Sequence[dict[str, Any]], trace: Mapping[str, Any]) -> list[str]:
+    generated = trace["num_clipped"]
+
+    def text(summary: dict[str, Any]) -> str:
+        num = f"{summary['num_clipped']:,} of {trace['num_requests']:,} requests"
+        if not generated:
+            return num
+        part = "" if summary["num_clipped"] == generated else f"{generated:,} of them "
+        return f"{num} ({part}shortened when generated)"
+
+    if generated and all(s["num_clipped"] == generated for s in summaries):
+        return [text(summaries[0])]  # the trace's matter, no policy's
+    return _by_policy(summaries, "num_clipped", text)
+
+
+def _overloaded(summaries: Sequence[dict[str, Any]], *, saturated: bool) -> Notice:
+    if saturated:
+        # Without an arrival rate there is nothing to keep up with.
+        return Notice("Overloaded", "saturated: all requests arrive at once", serious=False)
+    growing = _by_policy(
+        summaries, "overloaded", lambda s: f"{s['waiting_at_last_arrival']:,} waiting"
+    )
+    if growing:
+        fitted = all(s["calibrated"] for s in summaries)
+        by = "" if fitted else " (by uncalibrated step times)"
+        growing.insert(0, f"queue still growing at the last arrival{by}")
+    return _notice("Overloaded", growing)
+
+
+def _notice(kind: str, entries: Sequence[str]) -> Notice:
+    return Notice(kind, "; ".join(entries) or "none", serious=bool(entries))
+
+
+def _by_policy(
+    summaries: Sequence[dict[str, Any]], key: str, text: Callable[[dict[str, Any]], str]
+) -> list[str]:
+    """An entry for each policy where `key` holds; policies with the same text share one."""
+    groups: dict[str, list[str]] = {}
+    for summary in summaries:
+        if summary[key]:
+            groups.setdefault(text(summary), []).append(summary["policy"])
+    return [
+        f"{'all policies' if 1 < len(names) == len(summaries) else ', '.join(names)}: {words}"
+        for words, names in groups.items()
+    ]
+
+
+def _example(summary: dict[str, Any]) -> str:
+    first = summary["rejections"][0]
+    return (
+        f"e.g. row {first['row']:,} in {summary['policy']}, {first['reason']}: "
+        f"{first['value']:,}, limit {first['limit']:,}"
+    )

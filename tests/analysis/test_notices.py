@@ -1,0 +1,73 @@
+"""What must not be overlooked, in words."""
+
+from typing import Any
+
+import pytest
+from fabricated import SHARES, comparison, summary
+
+from kvtwin.analysis.notices import notices
+
+
+def texts(facts: dict[str, Any]) -> dict[str, str]:
+    return {notice.kind: notice.text for notice in notices(facts)}
+
+
+def clipped(*numbers: int, generated: int) -> str:
+    """The text about clipping where each policy clipped so many, `generated` of them the trace."""
+    summaries = [
+        summary(policy, num_clipped=num) for policy, num in zip(SHARES, numbers, strict=False)
+    ]
+    return texts(comparison(*summaries, num_clipped=generated))["Clipped"]
+
+
+def test_notices_name_policies_and_numbers() -> None:
+    rejection = {"row": 17, "reason": "need", "value": 2100, "limit": 2048}
+    facts = comparison(
+        summary("orca-max", num_rejected=2, rejections=[rejection], calibrated=True),
+        summary("paged", overloaded=True, waiting_at_last_arrival=1234, mean_running=230.4),
+        saturated=False,
+        skipped={"no output": 5},
+    )
+    assert texts(facts) == {
+        "Rejected": "orca-max: 2 of 3 requests; e.g. row 17 in orca-max, need: 2,100, limit 2,048",
+        "Clipped": "none",
+        "Skipped": "5 rows of the trace: no output",
+        "Overloaded": "queue still growing at the last arrival (by uncalibrated step times); "
+        "paged: 1,234 waiting",
+        "Limited by max_num_seqs": "paged: 230.4 of 256 on average",
+        "Uncalibrated": "paged: latencies and tok/s; requests arrive over time, so mean running, "
+        "shares and queues depend on these step times too",
+    }
+
+
+def test_notices_of_a_clean_result_are_not_serious() -> None:
+    facts = comparison(summary("paged", calibrated=True), summary("orca-max", calibrated=True))
+    assert not any(notice.serious for notice in notices(facts))
+
+
+def test_fitted_step_times_are_not_called_uncalibrated() -> None:
+    growing = summary("paged", overloaded=True, waiting_at_last_arrival=12, calibrated=True)
+    found = texts(comparison(growing, saturated=False))
+    assert found["Overloaded"] == "queue still growing at the last arrival; paged: 12 waiting"
+    assert found["Uncalibrated"] == "none"
+
+
+def test_saturated_arrivals_leave_the_step_times_to_the_latencies() -> None:
+    assert texts(comparison(summary("paged")))["Uncalibrated"] == "paged: latencies and tok/s"
+
+
+@pytest.mark.parametrize(("mean_running", "serious"), [(230.3, False), (230.4, True)])
+def test_nine_tenths_of_max_num_seqs_is_its_limit(mean_running: float, serious: bool) -> None:
+    facts = comparison(summary("paged", mean_running=mean_running))
+    (found,) = (n for n in notices(facts) if n.kind == "Limited by max_num_seqs")
+    assert found.serious is serious
+
+
+def test_clipping_says_who_shortened_what() -> None:
+    assert clipped(0, 0, generated=0) == "none"
+    assert clipped(2, 2, generated=2) == "2 of 3 requests (shortened when generated)"
+    assert clipped(2, 2, generated=0) == "all policies: 2 of 3 requests"
+    assert clipped(3, 2, generated=2) == (
+        "orca-max: 3 of 3 requests (2 of them shortened when generated); "
+        "contiguous: 2 of 3 requests (shortened when generated)"
+    )
