@@ -1,8 +1,10 @@
 """The command line from end to end: exit codes, one line for a mistake, one object for --json."""
 
 import json
+import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +148,43 @@ def test_run_json_is_one_object(tmp_path: Path, capsys: pytest.CaptureFixture[st
     code, printed, _ = invoke(capsys, "run", *SMALL, "--out", str(tmp_path / "out"), "--json")
     facts = json.loads(printed)
     assert (code, facts["schema_version"], facts["summary"]["policy"]) == (0, 1, "paged")
+    assert (facts["config"]["model"], facts["pool"]["num_slots"]) == ("OPT-13B", 15_728)
+    assert (facts["trace"]["num_requests"], facts["latency_note"][:12]) == (30, "UNCALIBRATED")
+    assert facts["notes"] == ["every step lasts 45 ms, whatever it does"]
+
+
+def test_run_says_what_was_run_rejected_and_assumed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limits = ["--rate", "2", "--max-model-len", "300", "--cost", "roofline"]
+    code, printed, _ = invoke(capsys, "run", *SMALL, *limits, "--out", str(tmp_path / "out"))
+    lines = printed.splitlines()
+    assert code == 0
+    assert lines[0].startswith("OPT-13B on A100-40GB-SXM: max_model_len 300, max_num_seqs 256")
+    assert lines[4].strip("= ") == "kvtwin run: paged"
+    (rejected,) = (line for line in lines if line.startswith("Rejected: "))
+    assert re.fullmatch(
+        r"Rejected: paged: \d+ of 30 requests; e\.g\. row \d+ in paged, "
+        r"prompt is not below max_model_len: \d+, limit 300",
+        rejected,
+    )
+    assert any(line.endswith("queues depend on these step times too") for line in lines)
+    assert any(line.startswith("Note: ") for line in lines)
+
+
+def test_the_version_is_the_installed_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(capsys, "--version") == (0, f"kvtwin {version('kvtwin')}\n", "")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["trace", "--help"]], ids=" ".join)
+def test_summaries_in_the_help_are_whole(
+    arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    _, printed, _ = invoke(capsys, *arguments)
+    listed = printed[printed.index("Commands:") :].splitlines()[1:]
+    assert len(listed) >= 3
+    assert all(line.endswith(".") and not line.endswith("...") for line in listed), listed
 
 
 def test_policies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,34 @@
+"""A policy that asks for the end of the program that runs it, at a moment when it is busy."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from kvtwin.sim.policies.paged import Paged
+
+
+class _Killer(Paged):
+    def __init__(self, settings: Any) -> None:
+        super().__init__(settings)
+        Path("busy").write_text(str(os.getpid()))
+        os.kill(self.program(), signal.SIGTERM)
+        signal.pause()
+
+    def program(self) -> int:
+        """Process id of the program."""
+        raise NotImplementedError
+
+
+class KillOwnProcess(_Killer):
+    """For `kvtwin run`, which simulates in its own process."""
+
+    def program(self) -> int:
+        return os.getpid()
+
+
+class KillParent(_Killer):
+    """For `kvtwin compare`, which simulates in child processes."""
+
+    def program(self) -> int:
+        return os.getppid()
