@@ -183,6 +183,21 @@ def test_contiguous_compacts(tmp_path: Path) -> None:
     assert result.finished_steps == [3, 1, 5]
 
 
+def test_compaction_packs_over_what_an_earlier_move_has_left(tmp_path: Path) -> None:
+    """As above, in 11: A moves to [6, 11) first, and its two slots count for C's growth."""
+    requests = [(0, 2, 3), (0, 2, 1), (0, 2, 3)]
+    fields = {"growth_tokens": 3, "compaction": True}
+    result = run("contiguous", requests, tmp_path, num_slots=11, **fields)
+    assert [decision for decision in result.decisions if decision[0] == 1] == [
+        (1, "move", 0, 6, 5),
+        (1, "move", 2, 0, 2),  # onto what A has been copied away from by now
+        (1, "move", 0, 5, 5),
+        (1, "extend", 2, 2, 3),
+    ]
+    assert result.parts[1] == (4, 4, 2, 0, 0, 1)
+    assert (result.summary["moved_slots"], result.summary["preemptions"]) == (2 + 2 + 5, 0)
+
+
 def test_a_watermark_keeps_blocks_from_the_head(tmp_path: Path) -> None:
     """Ten blocks of 1, int(0.39 x 10) = 3 held back. A: P 4, O 4. B: P 4, O 1."""
     result = run("paged", [(0, 4, 4), (0, 4, 1)], tmp_path, num_slots=10, watermark=0.39)
