@@ -79,6 +79,7 @@ def render_page(comparison: Mapping[str, Any], figures: Mapping[str, bytes]) -> 
         statistics=STATISTICS,
         loaded_window=LOADED_WINDOW,
         latency_cell=latency_cell,
+        gib=2**30,
     )
 
 

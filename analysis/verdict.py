@@ -89,21 +89,25 @@ def _all_equal(summaries: Sequence[Summary]) -> str:
 def _left_out(named: Sequence[Summary], summaries: Sequence[Summary]) -> str:
     """Who turned requests away: of the `named` policies, and of all those that finished none."""
     # Such a policy must not look good, or be missing, in silence.
-    total = f"{summaries[0]['num_requests']:,}"
+    num_requests = summaries[0]["num_requests"]
+    total = f"{num_requests:,} requests"
     counts = {s["num_rejected"] for s in summaries}
     if len(summaries) > 1 and len(counts) == 1 and counts != {0}:
-        return f" (each rejected {counts.pop():,} of {total} requests)"
+        return f" (each rejected {counts.pop():,} of {total})"
     shown = [
         s
         for s in summaries
         if s["num_rejected"] and (s["num_finished"] == 0 or any(s is other for other in named))
     ]
-    said = [f"{s['policy']} rejected {_how_many(s)} {total} requests" for s in shown]
-    return f" ({', '.join(said)})" if said else ""
-
-
-def _how_many(summary: Summary) -> str:
-    return f"{summary['num_rejected']:,} of" if summary["num_finished"] else "all"
+    groups: dict[int, list[str]] = {}
+    for summary in shown:
+        groups.setdefault(summary["num_rejected"], []).append(summary["policy"])
+    if not groups:
+        return ""
+    (num, names), *others = groups.items()
+    how_many = "all" if num == num_requests else f"{num:,} of"
+    more = [f", {_join(names)} {num:,}" for num, names in others]
+    return f" ({_join(names)} rejected {how_many} {total}{''.join(more)})"
 
 
 def _lead(best: float, other: float) -> str:

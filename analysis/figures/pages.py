@@ -1,5 +1,6 @@
 """Whole figures: panels on a canvas, legends, and bytes to save."""
 
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from .canvas import canvas, to_png, to_svg
 
 WIDTH_INCHES = 12.0
 NUM_COLUMNS = 2
+LONGEST_SHOWN = 1.5
 MAP_PIXELS = {"width": 560, "height": 300}
 
 
@@ -28,8 +30,8 @@ def parts(summaries: Sequence[dict[str, Any]]) -> bytes:
 
 
 def parts_over_time_grid(runs: Sequence[RunFrames]) -> bytes:
-    """SVG: the parts over time, one panel per policy, all on the time scale of the longest."""
-    end_s = max(_duration_s(run) for run in runs)
+    """SVG: the parts over time, one panel per policy, all on one time scale."""
+    end_s = shared_end_s([_duration_s(run) for run in runs])
     with canvas(WIDTH_INCHES, 0.4 + 1.9 * _num_rows(runs)) as figure:
         for run, ax in zip(runs, _grid(figure, runs), strict=True):
             parts_over_time.draw(run, ax, end_s=end_s)
@@ -40,6 +42,14 @@ def parts_over_time_grid(runs: Sequence[RunFrames]) -> bytes:
         return to_svg(figure)
 
 
+def shared_end_s(durations_s: Sequence[float]) -> float:
+    """Where the common time axis of runs ends.
+
+    One slow policy must not squeeze the others, so it ends at `LONGEST_SHOWN` x the median.
+    """
+    return min(max(durations_s), LONGEST_SHOWN * statistics.median(durations_s))
+
+
 def memory_map_grid(runs: Sequence[RunFrames]) -> bytes:
     """PNG: who holds which address, one panel per policy, all on the scale of the shortest run."""
     end_s = min(_duration_s(run) for run in runs)
@@ -48,7 +58,10 @@ def memory_map_grid(runs: Sequence[RunFrames]) -> bytes:
         for run, ax in zip(runs, _grid(figure, runs), strict=True):
             memory_map.draw(run, ax, end_s=end_s, num_slots=num_slots, **MAP_PIXELS)
         handles = [
-            Patch(facecolor=_rgb(memory_map.REQUEST_COLOURS[0]), label="one colour: one request"),
+            Patch(
+                facecolor=_rgb(memory_map.REQUEST_COLOURS[0]),
+                label="one colour: one request (colours repeat)",
+            ),
             Patch(facecolor=_rgb(memory_map.WASTED_COLOUR), label="granted, never to be written"),
             Patch(facecolor=_rgb(memory_map.FREE_COLOUR), edgecolor=OUTLINE, label="free"),
         ]

@@ -9,7 +9,10 @@ from ..parts import OUTLINE, PARTS
 
 
 def draw(frames: RunFrames, ax: Axes, *, end_s: float) -> None:
-    """Draw stacked areas over 0 to `end_s`; the dashed line is the end of the loaded window."""
+    """Draw stacked areas over 0 to `end_s`; the dashed line is the end of the loaded window.
+
+    A run that is longer says how long.
+    """
     parts = parts_over_time(frames.timeline, frames.summary["pool_slots"])
     # A row's mean holds for the whole row: steps, not slopes.
     shares = [[*(100 * share), 100 * share[-1]] for share in parts.shares]
@@ -22,7 +25,16 @@ def draw(frames: RunFrames, ax: Axes, *, end_s: float) -> None:
     loaded_s = (frames.summary["loaded_end_ns"] - frames.summary["start_ns"]) / NS_PER_S
     if loaded_s <= end_s:
         ax.axvline(loaded_s, color="black", linewidth=1, linestyle=(0, (4, 2)))
-    ax.axvline(parts.edges_s[-1], color=OUTLINE, linewidth=0.8)
+    run_s = parts.edges_s[-1]
+    if run_s > end_s:
+        ax.set_title(
+            f"goes on to {run_s:,.0f} s \N{RIGHTWARDS ARROW}",
+            loc="right",
+            fontsize=8.5,
+            fontweight="normal",
+        )
+    else:
+        ax.axvline(run_s, color=OUTLINE, linewidth=0.8)
     ax.set_xlim(0, end_s)
     ax.set_ylim(0, 100)
     ax.set_title(frames.policy)

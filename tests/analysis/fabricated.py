@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 
 POOL_SLOTS = 64
+POOL_BYTES = 65536
+GIB = 2**30
 PARTS = ("live", "reserved", "internal", "rounding", "cached", "external", "free")
 SHARES = {
     "orca-max": (0.19, 0.135, 0.575, 0.0, 0.0, 0.1, 0.0),
@@ -156,9 +158,12 @@ def comparison(*summaries: dict[str, Any], saturated: bool = True, **trace: Any)
             "block_size": 16,
             "num_slots": POOL_SLOTS,
             "kv_bytes_per_token": 1024,
-            "pool_bytes": 65536,
+            "pool_bytes": POOL_BYTES,
             "max_model_len": 32,
-            "terms": [["gpu_memory", 131072, "a data sheet"], ["weights", -65536, "a count"]],
+            "terms": [
+                ["gpu_memory", 3 * GIB, "a data sheet"],
+                ["weights", POOL_BYTES - 3 * GIB, "a count"],
+            ],
             "notes": [],
         },
         "notes": ["a note about windows"],

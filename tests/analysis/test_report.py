@@ -6,13 +6,9 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from fabricated import comparison, timeline, write_run, write_runs
-from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
+from fabricated import comparison, write_run, write_runs
 
-from kvtwin.analysis.figures import cache_or_not
 from kvtwin.analysis.frames import read_run
-from kvtwin.analysis.metrics import parts_over_time
 from kvtwin.analysis.parts import PARTS
 from kvtwin.analysis.report import write_report
 from kvtwin.traces import UserError
@@ -60,6 +56,29 @@ def test_the_first_screen_answers(page_dir: Path) -> None:
         assert words in top, words
 
 
+def test_peaks_and_recomputed_tokens_are_in_the_table(page_dir: Path, tmp_path: Path) -> None:
+    page = (page_dir / "report.html").read_text()
+    headings = re.findall(r"<th[^>]*>([^<]*)</th>", page)
+    for before, heading in (("free %", "peak %"), ("preemptions", "recomputed tokens")):
+        assert headings[headings.index(before) + 1] == heading
+    made = write_run(
+        tmp_path / "paged", "paged", peak_used_share=0.123, preemptions=7, recomputed_tokens=4567
+    )
+    write_report(comparison(made), tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert "<td>1.0</td><td>12.3</td>" in page
+    assert "<td>7</td><td>4,567</td>" in page
+
+
+def test_the_terms_of_the_pool_and_the_notes_are_shown(page_dir: Path) -> None:
+    page = (page_dir / "report.html").read_text()
+    assumptions = page[page.index("<h2>Assumptions") :]
+    assert "<li>a note about windows</li>" in assumptions
+    assert "<td>gpu_memory</td><td>+3.000</td><td>a data sheet</td>" in assumptions
+    assert "<td>weights</td><td>-3.000</td><td>a count</td>" in assumptions
+    assert "4 blocks of 16 slots of 1,024 B" in assumptions
+
+
 def test_latencies_are_defined_and_stamped(page_dir: Path) -> None:
     page = (page_dir / "report.html").read_text()
     latency = page[page.index("<h2>Latency") :]
@@ -101,46 +120,6 @@ def test_an_incomplete_run_directory_is_named(tmp_path: Path) -> None:
     (tmp_path / "paged" / "timeline.parquet").unlink()
     with pytest.raises(UserError, match=r"paged has no timeline.parquet"):
         read_run(tmp_path / "paged")
-
-
-def test_parts_have_distinct_colours() -> None:
-    # Apart in lightness or hue by more than an eye could miss, free being the lightest.
-    rgbs = [to_rgb(part.colour) for part in PARTS]
-    for i, one in enumerate(rgbs):
-        for other in rgbs[:i]:
-            assert sum(abs(a - b) for a, b in zip(one, other, strict=True)) > 0.3
-    assert max(rgbs, key=sum) == to_rgb(PARTS[-1].colour)
-    assert PARTS[-1].name == "free"
-
-
-def test_parts_over_time_by_hand() -> None:
-    parts = parts_over_time(timeline("contiguous"), 64)
-    assert parts.edges_s.tolist() == [0, 1, 2, 3, 4]
-    assert parts.shares[:, 0] == pytest.approx([0.6, 0.1, 0.05, 0, 0, 0.05, 0.2])
-
-
-def test_cache_or_not_plots_tokens_time_and_bytes() -> None:
-    time_ax, bytes_ax = Figure().subplots(1, 2)
-    nothing = dict.fromkeys(
-        ("live_slots", "reserved_slots", "internal_slots", "rounding_slots"), 0.0
-    )
-    without_cache = timeline("paged").assign(**nothing)
-    held = {"live_slots": [2**20 - 5, 2**21, 3 * 2**20, 2**22], "reserved_slots": [5, 0, 0, 0]}
-    with_cache = without_cache.assign(**held)
-    cache_or_not.draw(
-        without_cache,
-        with_cache,
-        time_ax,
-        bytes_ax,
-        kv_bytes_per_token=1024,
-    )
-    # Ten steps of one token in each of four rows of a second; 2**20 slots of 1 KiB are 1 GiB.
-    assert [line.get_xydata().tolist() for line in time_ax.lines] == [
-        [[10, 1], [20, 2], [30, 3], [40, 4]]
-    ] * 2
-    without, cached = bytes_ax.lines
-    assert without.get_ydata().tolist() == [0, 0, 0, 0]
-    assert cached.get_ydata().tolist() == [1, 2, 3, 4]
 
 
 def test_policies_without_pictures_are_named(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_rejections_of_every_named_policy_are_said() -> None:
     )
     more = made["orca-max"] | {"num_rejected": 2, "num_finished": 1}
     assert comparison_verdict([made["paged"], fine["contiguous"], more]).endswith(
-        " (paged rejected 1 of 3 requests, orca-max rejected 2 of 3 requests)."
+        " (paged rejected 1 of 3 requests, orca-max 2)."
     )
     assert comparison_verdict(list(made.values())).endswith(" (each rejected 1 of 3 requests).")
 
@@ -89,6 +89,11 @@ def test_a_policy_that_rejected_everything_is_named() -> None:
     )
     assert comparison_verdict([summary("paged"), nothing]).endswith(
         "most of the rest is internal (2.0 %) (contiguous rejected all 3 requests)."
+    )
+    also = nothing | {"policy": "static"}
+    some = summary("orca-max", num_finished=2, num_rejected=1)
+    assert comparison_verdict([summary("paged"), nothing, also, some]).endswith(
+        " (contiguous and static rejected all 3 requests, orca-max 1)."
     )
     no_cache = with_live("orca-max", 0.0, policy="no-cache")
     assert comparison_verdict([no_cache, nothing]).endswith(
