@@ -67,6 +67,7 @@ def test_the_later_sample_of_a_pair_is_kept() -> None:
     for step in range(1, MAX_ROWS + 1):
         recorder.close_row(totals_at(step, step), Sample(step, POOL, POOL, ()))
     assert [row.sample.num_waiting for row in recorder.rows] == list(range(2, MAX_ROWS + 1, 2))
+    assert recorder.row_end_ns == MAX_ROWS + 2, "rows are twice as long from now on"
 
 
 def test_the_window_is_the_last_one_told_or_the_whole_run() -> None:

@@ -90,6 +90,21 @@ def test_a_long_queue_that_does_not_grow_is_no_overload(tmp_path: Path) -> None:
     assert summary["overloaded"] is False
 
 
+@pytest.mark.parametrize(("num_last", "overloaded"), [(2, False), (3, True)])
+def test_overload_is_more_than_one_in_twenty(
+    num_last: int, overloaded: bool, tmp_path: Path
+) -> None:
+    """Thirty at once, one every two steps from step 40 to 74, and some at step 76.
+
+    By steps 38 and 76, 20 and 39 have been admitted: 10 wait, then 11 (or 12) of 20 (or 21) more.
+    """
+    steps = [0] * 30 + list(range(40, 76, 2)) + [76] * num_last
+    requests = [(step * STEP_NS, 1, 2) for step in steps]
+    summary = run("paged", requests, tmp_path, num_slots=8, max_num_seqs=1).summary
+    found = (summary["waiting_at_half"], summary["waiting_at_last_arrival"], summary["overloaded"])
+    assert found == (10, 9 + num_last, overloaded)
+
+
 def test_saturated_arrivals_are_not_called_overload(tmp_path: Path) -> None:
     summary = run("paged", [(0, 1, 2)] * 30, tmp_path, num_slots=8, max_num_seqs=1).summary
     assert (summary["overloaded"], summary["saturated"]) == (False, True)
