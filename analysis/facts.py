@@ -97,7 +97,8 @@ def _pool_source(config: Facts) -> str:
 
 
 def _kv_dtype(config: Facts) -> str:
-    return {"auto": "auto (16 bits)"}.get(config["kv_cache_dtype"], config["kv_cache_dtype"])
+    name = str(config["kv_cache_dtype"])
+    return "auto (16 bits)" if name == "auto" else name
 
 
 def _trace(facts: Facts) -> str:

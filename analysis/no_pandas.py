@@ -21,8 +21,8 @@ def without_pandas() -> None:
 
     if "pandas" in sys.modules:
         return
-    sys.meta_path.insert(0, _Hidden)  # type: ignore[arg-type]
+    sys.meta_path.insert(0, _Hidden)
     try:
         pa.array([0])
     finally:
-        sys.meta_path.remove(_Hidden)  # type: ignore[arg-type]
+        sys.meta_path.remove(_Hidden)
