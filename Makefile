@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 .PHONY: compare test test-long bench clean
 
 compare: $(VENV)/.base
-	$(BIN)/kvtwin compare --out out/compare --force
+	$(BIN)/kvtwin compare --out out/paper --force
 
 test: $(VENV)/.extras
 	$(BIN)/ruff check .
