@@ -193,6 +193,14 @@ def test_clipping_and_long_prompts_are_counted(tmp_path: Path) -> None:
     assert result.summary["num_output_tokens"] == sum(outputs)
 
 
+def test_a_rejected_request_does_not_count_as_clipped(tmp_path: Path) -> None:
+    """Cut to 3, E is 3 of 4 slots. Cut to the 8 that max_model_len leaves, E is 8: rejected."""
+    requests = [(0, 1, 10, 3), (0, 1, 10)]
+    summary = run("paged", requests, tmp_path, num_slots=4, max_model_len=9).summary
+    assert (summary["num_clipped"], summary["num_rejected"]) == (1, 1)
+    assert [(r["value"], r["limit"]) for r in summary["rejections"]] == [(8, 4)]
+
+
 def test_only_the_first_rejections_are_listed_and_all_are_counted(tmp_path: Path) -> None:
     config = config_of("paged", num_gpu_blocks_override=1, block_size=4, max_model_len=64)
     summary = simulate(trace_of([(0, 10, 1)] * 33), config, tmp_path)
