@@ -1,7 +1,7 @@
 """Many runs, two at a time."""
 
 import multiprocessing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +25,12 @@ class Job:
     paranoid: bool
 
 
-def simulate_all(jobs: Sequence[Job]) -> list[dict[str, Any]]:
+def simulate_all(
+    jobs: Sequence[Job], meanwhile: Callable[[], object] = lambda: None
+) -> list[dict[str, Any]]:
     """Run all jobs with snapshots; return their summaries in the order of `jobs`.
+
+    `meanwhile` is called once while the workers work.
 
     Raises:
         UserError: of the first job that fails, in the order of `jobs`.
@@ -39,6 +43,7 @@ def simulate_all(jobs: Sequence[Job]) -> list[dict[str, Any]]:
     ) as processes:
         try:
             futures = [processes.submit(_simulate, job) for job in jobs]
+            meanwhile()
             return [future.result() for future in futures]
         except BaseException:
             # Nobody wants what still runs. Without its workers the pool gives up what is left, and

@@ -30,7 +30,6 @@ def compare(
     from ..output_dir import check_output_dir, replacing
     from ..policy_names import parse_policies
     from ..printing import print_json
-    from ..report import write_report
     from ..setting import load_config, load_trace
     from ..table import print_comparison
 
@@ -40,6 +39,8 @@ def compare(
     trace = load_trace(inputs, config.seed)
     with replacing(out, force=force) as staging:
         result = compare_policies(trace, config, names, staging, paranoid=inputs.paranoid)
+        from ..report import write_report  # loaded by now, while the policies ran
+
         write_report(result, staging)
     if as_json:
         print_json(result)
