@@ -161,9 +161,10 @@ class Allocator(ABC):
         is_free = np.zeros(self.num_slots, dtype=bool)
         for first, num in self.free_runs():
             num_free += num
-            assert 0 <= first and first + num <= self.num_slots, (
-                f"INV-2: free slots {first} to {first + num} reach outside a pool of {self.num_slots}"
-            )
+            for slot in (first, first + num - 1):
+                assert 0 <= slot < self.num_slots, (
+                    f"INV-2: slot {slot} is free, outside a pool of {self.num_slots}"
+                )
             taken = np.flatnonzero(owner[first : first + num] != nobody) + first
             assert not taken.size, (
                 f"INV-2: slot {taken[0]} is free and held by request {owner[taken[0]]}"
