@@ -64,6 +64,50 @@ def summary(policy: str, /, **changed: Any) -> dict[str, Any]:
     } | changed
 
 
+def distinct_summary(policy: str, /, **changed: Any) -> dict[str, Any]:
+    """A summary in which no two numbers look alike, so that any of them in a wrong place shows.
+
+    A latency is 100 x its kind (1 TTFT to 5 queue) + its statistic (1 mean, 2 p50, 3 p99).
+    """
+    shares = dict(zip(PARTS, (0.31, 0.19, 0.17, 0.13, 0.11, 0.06, 0.03), strict=True))
+    whole_run = dict(zip(PARTS, (0.29, 0.2, 0.16, 0.14, 0.1, 0.07, 0.04), strict=True))
+    kinds = ("ttft_ms", "tpot_ms", "itl_ms", "e2el_ms", "queue_ms")
+    latencies = {
+        kind: {"mean": 100.0 * i + 1, "p50": 100.0 * i + 2, "p99": 100.0 * i + 3}
+        for i, kind in enumerate(kinds, start=1)
+    }
+    numbers = {
+        "num_requests": 97,
+        "num_finished": 83,
+        "num_rejected": 14,
+        "num_clipped": 5,
+        "preemptions": 23,
+        "num_preempted_requests": 19,
+        "pool_slots": 1000,
+        "kv_bytes_per_token": 2048,
+        "start_ns": 1_000_000_000,
+        "loaded_end_ns": 3_500_000_000,
+        "end_ns": 6_250_000_000,
+        "num_steps": 1717,
+        "num_prompt_tokens": 9901,
+        "num_output_tokens": 10111,
+        "requests_per_s": 11.31,
+        "num_prefill_tokens": 5501,
+        "num_decode_tokens": 6607,
+        "recomputed_tokens": 7703,
+        "moved_slots": 8809,
+        "peak_used_share": 0.893,
+        "mean_running": 12.73,
+        "largest_free_run_share": 0.427,
+        "output_tokens_per_s": 127.49,
+        "waiting_at_half": 29,
+        "waiting_at_last_arrival": 37,
+    }
+    state = {"saturated": False, "overloaded": True}
+    shown = {"shares": shares, "shares_whole_run": whole_run, **latencies, **state}
+    return summary("paged", **(numbers | shown | {"policy": policy} | changed))
+
+
 def timeline(policy: str) -> pd.DataFrame:
     """Four rows of a second each, every one with the shares of the summary."""
     start_ns = np.arange(4, dtype=np.int64) * 1_000_000_000

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from fabricated import SHARES, summary
 
 from kvtwin.analysis.verdict import comparison_verdict, run_verdict
@@ -142,3 +143,22 @@ def test_where_memory_is_no_limit_it_is_the_memory_taken_that_counts() -> None:
         "orca-max (10.0 %); 34.2 requests run together on average, against 20.2 in contiguous and 7.0 "
         "in orca-max; paged leaves 60.0 % of the pool free on average, at most 96.0 % in use."
     )
+
+
+@pytest.mark.parametrize(
+    ("free", "score", "room"),
+    [
+        (0.09, "45.0 % of the KV pool live", ""),
+        (0.0999, "45.0 % of the KV pool live", ""),
+        (0.1, "50.0 % of the memory it takes live", "; paged leaves 10.0 % of the pool free"),
+        (0.11, "50.6 % of the memory it takes live", "; paged leaves 11.0 % of the pool free"),
+    ],
+)
+def test_memory_is_no_limit_from_a_tenth_of_the_pool_free(
+    free: float, score: str, room: str
+) -> None:
+    shares = dict.fromkeys(summary("paged")["shares"], 0.0)
+    shares |= {"live": 0.45, "reserved": 0.55 - free, "free": free}
+    verdict = comparison_verdict([summary("paged", shares=shares), summary("orca-max")])
+    assert verdict.startswith(f"paged keeps {score}, ")
+    assert (room in verdict, "leaves" in verdict) == (True, bool(room))
