@@ -57,6 +57,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = app(args=list(arguments) or ["--help"], prog_name="kvtwin", standalone_mode=False)
     except typer.Abort:
         sys.exit(130)
+    except OSError as error:
+        # Whatever is not caught where it is better known: a full disk, a closed pipe.
+        where = f" ({error.filename})" if error.filename else ""
+        print(f"kvtwin: {error.strerror or error}{where}", file=sys.stderr)
+        sys.exit(2)
     except Exception as error:
         # The user's mistakes, kvtwin's UserError and typer's own, carry an exit code; bugs do not.
         if not hasattr(error, "exit_code"):

@@ -49,7 +49,10 @@ def replacing(out: Path, *, force: bool) -> Iterator[Path]:
     """
     check_output_dir(out, force=force)
     # Through a link the target is replaced, not the link.
-    out = out.resolve()
+    try:
+        out = out.resolve()
+    except RuntimeError as error:  # a loop of links
+        raise UserError(f"--out {out} cannot be written: {error}; choose another --out") from error
     made = _make_parents(out)
     # The process number keeps two runs with the same --out apart.
     staging = out.with_name(f".{out.name}.{os.getpid()}.partial")

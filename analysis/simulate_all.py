@@ -1,14 +1,17 @@
 """Many runs, two at a time."""
 
 import multiprocessing
+import os
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kvtwin.sim import RunConfig, simulate
-from kvtwin.traces import Trace
+from kvtwin.traces import Trace, UserError
 
 from .no_pandas import without_pandas
 
@@ -39,18 +42,30 @@ def simulate_all(
     with ProcessPoolExecutor(
         min(NUM_PROCESSES, len(jobs)),
         mp_context=multiprocessing.get_context("spawn"),
-        initializer=without_pandas,
+        initializer=_start_worker,
     ) as processes:
         try:
             futures = [processes.submit(_simulate, job) for job in jobs]
             meanwhile()
             return [future.result() for future in futures]
+        except BrokenProcessPool as error:
+            raise UserError(
+                "a worker process was killed, perhaps for want of memory; free some, or use fewer requests"
+            ) from error
         except BaseException:
             # Nobody wants what still runs. Without its workers the pool gives up what is left, and
             # leaving the block waits until they are gone.
             for worker in multiprocessing.active_children():
                 worker.terminate()
             raise
+
+
+def _start_worker() -> None:
+    without_pandas()
+    # A worker whose parent was killed would wait for work for ever.
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "a worker without a parent"
+    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
 
 
 def _simulate(job: Job) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kvtwin.sim import RunConfig, policy_names, size_pool
+from kvtwin.sim import RunConfig, policy_names, policy_settings, size_pool
 from kvtwin.traces import UNKNOWN_MAX_TOKENS, Trace, TraceChunk
 
 from .layout import CACHE_OR_NOT_DIR, CACHE_OR_NOT_POLICIES
@@ -20,8 +20,10 @@ MIN_OUTPUT_TOKENS = 64
 def single_request_jobs(config: RunConfig, out: Path) -> list[Job]:
     """The runs for the figure, in subdirectories of `out`; none where no long request fits."""
     pool = size_pool(config)
-    # Without a cache the whole request is one step's prefill, so it is bound by that budget too.
-    longest = min(pool.max_model_len, pool.num_slots, config.max_num_batched_tokens)
+    # Without a cache a step holds the activations of the whole request instead of its KV.
+    longest = min(
+        pool.max_model_len, pool.num_slots, policy_settings(config, pool).activation_tokens
+    )
     num_output_tokens = min(MAX_OUTPUT_TOKENS, longest - NUM_PROMPT_TOKENS)
     known = set(CACHE_OR_NOT_POLICIES) <= set(policy_names())
     if not known or num_output_tokens < MIN_OUTPUT_TOKENS:

@@ -133,7 +133,8 @@ def _room(summary: Summary) -> str:
 
 
 def _live_of_taken(summary: Summary) -> float:
-    return _live(summary) / (1 - float(summary["shares"]["free"]))
+    shares = summary["shares"]
+    return _live(summary) / (1 - float(shares["free"]) - float(shares["external"]))
 
 
 def _live(summary: Summary) -> float:

@@ -7,7 +7,7 @@ from .policies.base import Allocator, PolicySettings, merge_runs
 from .pool import PoolSize, size_pool
 from .registry import describe_policies, find_policy, policy_names
 from .sequence import Sequence
-from .simulate import simulate
+from .simulate import policy_settings, simulate
 
 __all__ = [
     "Allocator",
@@ -26,6 +26,7 @@ __all__ = [
     "load_cost",
     "merge_runs",
     "policy_names",
+    "policy_settings",
     "simulate",
     "size_pool",
 ]

@@ -17,6 +17,7 @@ from .roofline import roofline_terms
 SCHEMA_VERSION = 1
 SHIFT = 20  # coefficients are in units of 2**-20 ns
 _HALF = 1 << (SHIFT - 1)
+_LARGEST = 1 << 60  # about 1,000 s for one unit of anything
 
 # What a step is measured by. prefill_pairs: query-key pairs of its prefill chunks.
 # prefill_context_slots: KV slots the chunks read. decode_context_slots: KV slots the decodes read,
@@ -104,7 +105,7 @@ class CostModel:
         try:
             text = content.decode()
             raw = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-        except ValueError as error:  # what both decoders and the text's own encoding raise
+        except (ValueError, RecursionError) as error:  # wrong text, syntax, endless digits or depth
             raise UserError(f"--cost {path}: not a coefficients file: {error}") from error
         return _model(raw, path)
 
@@ -183,8 +184,8 @@ def _text(value: Any, path: Path, field: str) -> str:
 
 
 def _whole(value: Any, path: Path, field: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        _fail(path, field, value, "a whole number, at least 0")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _LARGEST:
+        _fail(path, field, value, f"a whole number from 0 to 2**{_LARGEST.bit_length() - 1}")
     return int(value)
 
 

@@ -12,6 +12,7 @@ from .config import RunConfig
 # logs show 0.16 GiB (vllm-project/vllm#12126), 0.20 (#14447), 0.35 (Llama-3.1-8B on a 24 GB card)
 # and 1.79 (#10511): an assumption.
 NON_TORCH_BYTES = 35 * 2**30 // 100
+MAX_BLOCKS = 50_000_000  # each is simulated; 1,000 times a large GPU's
 ACTIVATION_ELEMENT_BYTES = 2  # bf16
 # Logits in fp32 with their copies, sorted and summed, while a step's tokens are sampled: vLLM's log
 # of a peak of 1.26 GiB for 256 sequences and a vocabulary of 128,256, the same on one rank as on
@@ -68,6 +69,11 @@ def size_pool(config: RunConfig) -> PoolSize:
             f"no room for KV on {config.gpu}: {shown} = {available / 1e9:.2f} GB, and one block of "
             f"{config.block_size} tokens of {model.name} takes {block_bytes / 1e9:.2f} GB; "
             f"{_remedy(config)}"
+        )
+    if num_blocks > MAX_BLOCKS:
+        raise UserError(
+            f"the pool has {num_blocks:,} blocks of {config.block_size} tokens; at most {MAX_BLOCKS:,} can be "
+            "simulated: use larger blocks or a smaller pool"
         )
     tail = available - num_blocks * block_bytes
     if tail:

@@ -42,7 +42,7 @@ def find_policy(name: str) -> type[Allocator]:
         )
     try:
         policy = getattr(importlib.import_module(module_name), class_name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # whatever the user's file does when it is loaded
         raise UserError(
             f"policy {name!r} cannot be loaded: {error}; is the folder of its file on PYTHONPATH?"
         ) from None

@@ -48,10 +48,10 @@ class RequestTable:
         self.num_preemptions = array("q", [0]) * num
 
     @property
-    def num_clipped(self) -> int:
+    def clipped_rows(self) -> set[int]:
         """Accepted requests whose output was cut to max_tokens or to what is left of max_model_len."""
         clipped, original = self.num_output_tokens, self.trace_output_tokens
-        return sum(clipped[row] < original[row] for row in self.accepted)
+        return {row for row in self.accepted if clipped[row] < original[row]}
 
     @classmethod
     def from_trace(

@@ -91,7 +91,7 @@ def simulate(
     summary = {
         "policy": config.policy,
         **summarize(requests, recorder, pool.num_slots, end_ns),
-        "num_clipped": trace.num_clipped + requests.num_clipped,
+        "num_clipped": len(requests.clipped_rows.union(trace.clipped_rows)),
         "kv_bytes_per_token": pool.kv_bytes_per_token,
         "peak_used_share": 1 - engine.least_free_slots / pool.num_slots,
         "moved_slots": engine.moved_slots,

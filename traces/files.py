@@ -52,7 +52,7 @@ def write_trace(
     """
     path = Path(path)
     module = _writable(format)
-    if path.exists() and not (force and path.is_file()):
+    if os.path.lexists(path) and not (force and path.is_file()):
         hint = "choose another name" if path.is_dir() else "choose another name or force it"
         raise UserError(f"{path} exists already; {hint}")
     # Beside the target, so that the rename stays inside one file system and replaces in one go.

@@ -65,7 +65,9 @@ def synthesize(
         num_output_tokens=num_output_tokens,
         max_tokens=np.full(num_requests, UNKNOWN_MAX_TOKENS, dtype=np.int64),
     )
-    return Trace(workload, "synthetic", (chunk,), num_clipped=int(clipped.sum()))
+    return Trace(
+        workload, "synthetic", (chunk,), clipped_rows=tuple(np.flatnonzero(clipped).tolist())
+    )
 
 
 def _draw(stream: np.random.Generator, lengths: Lengths, n: int) -> Int64:
@@ -96,8 +98,9 @@ def _arrivals(stream: np.random.Generator, n: int, rate: float | None, burstines
         raise UserError(
             f"rate is {rate}; it must be above 0 and at most {MAX_RATE:g} requests per second"
         )
-    gaps_s = stream.gamma(burstiness, 1.0 / (rate * burstiness), n - 1)
-    arrival_ns = np.concatenate(([0.0], np.cumsum(gaps_s))) * 1e9
+    with np.errstate(over="ignore", invalid="ignore"):  # the check below speaks for itself
+        gaps_s = stream.gamma(burstiness, 1.0 / (rate * burstiness), n - 1)
+        arrival_ns = np.concatenate(([0.0], np.cumsum(gaps_s))) * 1e9
     if not arrival_ns[-1] <= MAX_SPAN_NS:
         raise UserError(
             f"rate is {rate}; {n} requests would take longer than the limit of"

@@ -116,12 +116,14 @@ class Trace:
     name: str  # file stem or workload name, never a path
     format: str  # the format it was read as, or "synthetic"
     chunks: tuple[TraceChunk, ...]
-    num_clipped: int = 0  # requests that a generator shortened
+    clipped_rows: tuple[int, ...] = ()  # requests that a generator shortened, ascending
     skipped: dict[str, int] = field(default_factory=dict)  # rows left out, by reason
 
     def __post_init__(self) -> None:
         assert self.chunks, f"trace {self.name} has no chunks"
-        assert self.num_clipped >= 0, f"num_clipped is {self.num_clipped}"
+        assert all(0 <= row < self.num_requests for row in self.clipped_rows[-1:]), (
+            f"row {self.clipped_rows[-1:]} of {self.num_requests} requests is clipped"
+        )
         for before, after in zip(self.chunks, self.chunks[1:], strict=False):
             assert before.arrival_ns[-1] <= after.arrival_ns[0], (
                 f"a chunk starts at {after.arrival_ns[0]} ns, before {before.arrival_ns[-1]} ns"
@@ -132,6 +134,11 @@ class Trace:
     @property
     def num_requests(self) -> int:
         return sum(chunk.num_requests for chunk in self.chunks)
+
+    @property
+    def num_clipped(self) -> int:
+        """Requests that a generator shortened."""
+        return len(self.clipped_rows)
 
     @property
     def saturated(self) -> bool:
@@ -146,12 +153,13 @@ class Trace:
         if n < 1:
             raise UserError(f"num_requests is {n}; it must be at least 1")
         kept: list[TraceChunk] = []
+        clipped_rows = tuple(row for row in self.clipped_rows if row < n)
         for chunk in self.chunks:
             if n <= 0:
                 break
             kept.append(chunk.head(min(n, chunk.num_requests)))
             n -= chunk.num_requests
-        return replace(self, chunks=tuple(kept))
+        return replace(self, chunks=tuple(kept), clipped_rows=clipped_rows)
 
     def scale_rate(self, factor: float) -> "Trace":
         """The same requests at `factor` times the rate.

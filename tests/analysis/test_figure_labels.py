@@ -154,6 +154,7 @@ def test_curves_with_and_without_a_cache_are_named(draw: Callable[..., Figure]) 
         ("tokens generated", "KV memory held (GiB)"),
     ]
     assert [ax.get_title(loc="left") for ax in figure.axes] == ["Time", "Memory"]
+    assert [text.get_text() for text in figure.texts] == ["times UNCALIBRATED"]
     time_curves, byte_curves = (
         {str(line.get_label()): line.get_xydata().tolist() for line in ax.lines}
         for ax in figure.axes

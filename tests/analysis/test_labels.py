@@ -238,3 +238,11 @@ def test_every_notice_counts_its_own_kind() -> None:
     assert notices(generated)[1].text == (
         "one: 5 of 97 requests (2 of them shortened when generated)"
     )
+
+
+def test_only_who_rejected_or_clipped_is_named() -> None:
+    rejecting = distinct_summary("one", num_clipped=0)
+    clipping = distinct_summary("two", num_rejected=0)
+    found = {notice.kind: notice.text for notice in notices(facts(rejecting, clipping))}
+    assert found["Rejected"] == "one: 14 of 97 requests"
+    assert found["Clipped"] == "two: 5 of 97 requests"

@@ -79,9 +79,12 @@ def test_scattered_free_slots_count_for_as_long_as_they_last(tmp_path: Path) -> 
     assert result.summary["largest_free_run_share"] == pytest.approx(expected)
 
 
-def test_clipping_by_the_generator_and_by_the_run_are_both_counted(tmp_path: Path) -> None:
-    trace = dataclasses.replace(trace_of([(0, 4, 100), (0, 4, 3), (0, 40, 100)]), num_clipped=3)
+def test_a_request_is_clipped_once_whoever_clips_it(tmp_path: Path) -> None:
+    """Rows 0 to 2 were shortened by the generator; the run shortens 0 and 3, and rejects 4 and 2."""
+    requests = [(0, 4, 100), (0, 4, 3), (0, 40, 1), (0, 4, 99), (0, 40, 100)]
+    trace = dataclasses.replace(trace_of(requests), clipped_rows=(0, 1, 2))
     config = config_of("paged", num_gpu_blocks_override=64, block_size=1, max_model_len=32)
     summary = simulate(trace, config, tmp_path)
-    assert summary["num_rejected"] == 1
-    assert summary["num_clipped"] == 3 + 1
+    assert summary["num_rejected"] == 2
+    assert summary["num_clipped"] == 4
+    assert trace.head(2).num_clipped == 2

@@ -75,6 +75,8 @@ def _arrivals(table: Table, column: str) -> Int64:
 
 def _exact_ns(seconds: str) -> int | None:
     """Nanoseconds, or None if the text is no number from 0 to the limit."""
+    if not seconds.isascii() or "_" in seconds:  # numbers to Decimal, but not to the other columns
+        return None
     try:
         value = Decimal(seconds)
     except InvalidOperation:
