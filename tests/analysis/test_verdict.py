@@ -162,3 +162,16 @@ def test_memory_is_no_limit_from_a_tenth_of_the_pool_free(
     verdict = comparison_verdict([summary("paged", shares=shares), summary("orca-max")])
     assert verdict.startswith(f"paged keeps {score}, ")
     assert (room in verdict, "leaves" in verdict) == (True, bool(room))
+
+
+def test_memory_that_nobody_holds_is_not_taken() -> None:
+    nothing = dict.fromkeys(summary("paged")["shares"], 0.0)
+    held = nothing | {"live": 0.4, "reserved": 0.1, "external": 0.3, "free": 0.2}
+    most_live = nothing | {"live": 0.5, "internal": 0.4, "free": 0.1}
+    # 0.4 of the 0.5 that is granted against 0.5 of 0.9; external memory is free, if of no use.
+    verdict = comparison_verdict(
+        [summary("contiguous", shares=held), summary("orca-max", shares=most_live)]
+    )
+    assert verdict.startswith(
+        "contiguous keeps 80.0 % of the memory it takes live, 1.4 times orca-max (55.6 %);"
+    )
