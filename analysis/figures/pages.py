@@ -86,7 +86,7 @@ def cache_or_not(no_cache: RunFrames, paged: RunFrames) -> bytes:
 
 
 def _grid(figure: Figure, runs: Sequence[RunFrames]) -> list[Axes]:
-    """One panel per run; labels only at the left and at the bottom of each column."""
+    """One panel per run; panels that no run needs are taken away."""
     axes = figure.subplots(_num_rows(runs), NUM_COLUMNS, squeeze=False).ravel().tolist()
     for ax in axes[len(runs) :]:
         ax.remove()
