@@ -5,7 +5,7 @@ import platform
 from importlib.metadata import version
 from pathlib import Path
 
-_LIBRARIES = ("kvtwin", "numpy", "pyarrow", "simpy", "sortedcontainers", "typer")
+_LIBRARIES = ("kvtwin", "numpy", "pyarrow", "simpy", "typer")
 
 
 def machine_lines() -> list[str]:

@@ -28,7 +28,6 @@ OUTSIDE = {
         "pandas",
         "pyarrow",
         "rich",
-        "sortedcontainers",
         "typer",
     },
 }
