@@ -1,10 +1,11 @@
-"""Shared test set-up: hypothesis profiles and the optional reference data."""
+"""Shared test set-up: hypothesis profiles, the optional reference data, and what random runs share."""
 
 import os
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from random_cases import write_costs
 
 # Deadlines are timing limits, so there are none. `long` runs the same properties with ten times the examples.
 _COMMON = {
@@ -28,3 +29,15 @@ def shared_dir() -> Path:
     if not root.is_dir():
         pytest.skip(f"reference data not found at {root}; set KVTWIN_SHARED to run this test")
     return root
+
+
+@pytest.fixture(scope="module")
+def costs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Cost settings for random runs: constant steps, and files whose terms overtake each other."""
+    return write_costs(tmp_path_factory.mktemp("costs"))
+
+
+@pytest.fixture(scope="module")
+def out_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for all the runs of a property; each run replaces the one before."""
+    return tmp_path_factory.mktemp("runs")

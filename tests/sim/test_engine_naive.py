@@ -9,22 +9,12 @@ from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive_engine import NaiveEngine
-from random_cases import config_of, configs, run_files, trace_of, traces, write_costs
+from random_cases import config_of, configs, run_files, trace_of, traces
 
 from kvtwin.sim import RunConfig, policy_names, simulate
 from kvtwin.traces import Trace
 
 POLICIES = [*policy_names(), "uneven_policy:Uneven"]
-
-
-@pytest.fixture(scope="module")
-def costs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    return write_costs(tmp_path_factory.mktemp("costs"))
-
-
-@pytest.fixture(scope="module")
-def out_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("runs")
 
 
 def assert_same_run(

@@ -7,7 +7,7 @@ from unittest.mock import patch
 import pytest
 from conftest import examples
 from hypothesis import given, settings
-from random_cases import configs, run_files, traces, write_costs
+from random_cases import configs, run_files, traces
 from watched_engine import OneStepExecutor, UnevenExecutor, WatchedEngine
 
 from kvtwin.sim import RunConfig, policy_names, simulate
@@ -17,16 +17,6 @@ from kvtwin.traces import Trace
 
 # The package exports the function under the name of its module.
 SIMULATE_MODULE = sys.modules["kvtwin.sim.simulate"]
-
-
-@pytest.fixture(scope="module")
-def costs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    return write_costs(tmp_path_factory.mktemp("costs"))
-
-
-@pytest.fixture(scope="module")
-def out_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("runs")
 
 
 def simulate_by(
