@@ -1,0 +1,62 @@
+"""What is to be sized: a model on GPUs, with an engine's settings."""
+
+from dataclasses import dataclass
+
+from ..catalog import GpuSpec
+from ..model import ModelSpec
+from .terms import Source
+
+
+@dataclass(frozen=True)
+class Given:
+    """Bytes on one rank that need no estimate, and where they are from."""
+
+    num_bytes: int
+    source: Source
+    detail: str
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """Everything that a sizing depends on. Bytes are those of one rank.
+
+    None: not said, so the engine's own default or an estimate. `memory_utilization`: what the
+    engine in question takes a share of differs (see its accounting). `kv_dtype_bytes`: bytes of one
+    element of K or V. `num_gpu_blocks_override` goes before `kv_cache_memory_bytes`, and that
+    before the utilization.
+    """
+
+    model: ModelSpec
+    gpu: GpuSpec
+    max_model_len: int
+    tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
+    data_parallel_size: int = 1
+    memory_utilization: float | None = None
+    block_size: int | None = None
+    kv_cache_dtype: str = "auto"
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 8192
+    enforce_eager: bool = False
+    num_gpu_blocks_override: int | None = None
+    kv_cache_memory_bytes: int | None = None
+    weights: Given | None = None
+    activations: Given | None = None
+    cuda_graphs: Given | None = None
+    other: Given | None = None
+
+    @property
+    def stages(self) -> tuple[range, ...]:
+        """Layers (half-open) of each pipeline stage.
+
+        Equal shares; what is left over goes one each to the stages before the last, from behind
+        (vLLM `distributed/utils.py`: `get_pp_indices`).
+        """
+        num_layers, num_stages = self.model.num_layers, self.pipeline_parallel_size
+        counts = [num_layers // num_stages] * num_stages
+        for i in range(2, num_layers % num_stages + 2):
+            counts[-i] += 1
+        starts = [sum(counts[:stage]) for stage in range(num_stages)]
+        return tuple(
+            range(start, start + count) for start, count in zip(starts, counts, strict=True)
+        )
