@@ -10,8 +10,9 @@ from typing import Any
 
 from kvtwin.traces import UserError
 
-from .catalog import GpuSpec, ModelSpec, find_gpu, find_model
+from .catalog import GpuSpec, find_gpu, find_model
 from .config import RunConfig, read_user_file
+from .model import ModelSpec
 from .names import did_you_mean
 from .roofline import roofline_terms
 

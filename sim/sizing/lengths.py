@@ -101,7 +101,10 @@ def _pool_shares(pool: SizedPool, shortest: int, longest: int) -> npt.NDArray[np
 
 
 def _longest_served(pool: SizedPool, ends: Int64) -> int:
-    """The longest of the ascending `ends` that an empty pool can serve, or 0. Bisection: a longer request never fits better."""
+    """The longest of the ascending `ends` that an empty pool can serve, or 0.
+
+    Bisection: a longer request never fits better.
+    """
     low, high = 0, len(ends)
     while low < high:
         middle = (low + high) // 2

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ..cost import SHIFT, TOTALS, CostModel
+from ..cost import TOTALS, CostModel
 from .accounting import SizedPool
 
 
