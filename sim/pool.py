@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from kvtwin.traces import UserError
 
-from .catalog import GpuSpec, ModelSpec, find_gpu, find_model
+from .catalog import GpuSpec, find_gpu, find_model
 from .config import RunConfig
+from .model import ModelSpec
 
 # What CUDA context, communication buffers and the like take outside the tensors. vLLM's start-up
 # logs show 0.16 GiB (vllm-project/vllm#12126), 0.20 (#14447), 0.35 (Llama-3.1-8B on a 24 GB card)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvtwin.sim.catalog import ModelSpec, find_gpu, find_model, gpus, models
+from kvtwin.sim.catalog import find_gpu, find_model, gpus, models
+from kvtwin.sim.model import ModelSpec
 from kvtwin.sim.names import name_key, nearest
 from kvtwin.traces import UserError
 
