@@ -8,8 +8,7 @@ all-reduces and moves are added to both.
 
 from fractions import Fraction
 
-from .catalog import GpuSpec, find_gpu, find_model
-from .config import RunConfig
+from .catalog import GpuSpec
 from .model import ModelSpec
 
 NS_PER_S = 10**9
