@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from ..catalog import GpuSpec
-from ..model import ModelSpec
+from ..layers import LayerMemory
+from ..model import KV_DTYPE_BYTES, ModelSpec
 from .terms import Source
 
 
@@ -20,10 +21,10 @@ class Given:
 class Deployment:
     """Everything that a sizing depends on. Bytes are those of one rank.
 
-    None: not said, so the engine's own default or an estimate. `memory_utilization`: what the
-    engine in question takes a share of differs (see its accounting). `kv_dtype_bytes`: bytes of one
-    element of K or V. `num_gpu_blocks_override` goes before `kv_cache_memory_bytes`, and that
-    before the utilization.
+    None: not said, so the engine's own default or an estimate (see its accounting, which also says
+    what `memory_utilization` is a share of). `max_num_batched_tokens` is the prefill chunk in
+    SGLang. `num_gpu_blocks_override` goes before `kv_cache_memory_bytes`, and that before the
+    utilization. `enable_prefix_caching` matters to recurrent states only.
     """
 
     model: ModelSpec
@@ -35,9 +36,10 @@ class Deployment:
     memory_utilization: float | None = None
     block_size: int | None = None
     kv_cache_dtype: str = "auto"
-    max_num_seqs: int = 256
-    max_num_batched_tokens: int = 8192
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
     enforce_eager: bool = False
+    enable_prefix_caching: bool = True
     num_gpu_blocks_override: int | None = None
     kv_cache_memory_bytes: int | None = None
     weights: Given | None = None
@@ -60,3 +62,13 @@ class Deployment:
         return tuple(
             range(start, start + count) for start, count in zip(starts, counts, strict=True)
         )
+
+    @property
+    def kv_element_bytes(self) -> int:
+        """Bytes of one element of K or V."""
+        return KV_DTYPE_BYTES[self.kv_cache_dtype]
+
+    def stage_layers(self, stage: int) -> tuple[LayerMemory, ...]:
+        """What the layers of pipeline stage `stage` keep, in order."""
+        layers = self.stages[stage]
+        return self.model.layers[layers.start : layers.stop]

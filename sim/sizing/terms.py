@@ -1,5 +1,6 @@
 """The terms that a pool of KV memory is explained by."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,3 +17,8 @@ class Term:
     num_bytes: int
     source: Source
     detail: str
+
+
+def sum_bytes(terms: Iterable[Term]) -> int:
+    """What the terms add up to; may be negative."""
+    return sum(term.num_bytes for term in terms)
