@@ -27,6 +27,11 @@ class Stated:
     rank: str = ""
 
     @property
+    def unit_bytes(self) -> int:
+        """Bytes in one of the unit; 1 for what is counted and for shares."""
+        return _UNIT_BYTES.get(self.unit, 1)
+
+    @property
     def num_bytes(self) -> int:
         """The value in bytes, rounded once."""
         return round(self.value * _UNIT_BYTES[self.unit])
@@ -149,8 +154,9 @@ class LogFacts:
 
     num_gpu_blocks: Stated | None = None
     num_cpu_blocks: Stated | None = None
-    num_tokens: Stated | None = None  # the KV-cache size that the engine announces
-    pool_tokens: Stated | None = None  # tokens of the pool whose allocation is reported
+    # The KV-cache size that the engine announces, else that of the pool whose allocation it reports.
+    num_tokens: Stated | None = None
+    pool_tokens: Stated | None = None  # of that pool
     k_size: Stated | None = None
     v_size: Stated | None = None
     kv_size: Stated | None = None  # K and V together
@@ -181,4 +187,11 @@ class LogFacts:
             for name, several in of_all_ranks.items()
             if name in cls.__dataclass_fields__
         }
+        if "pool_tokens" in fields:
+            fields.setdefault("num_tokens", fields["pool_tokens"])
         return cls(path, engine, readings, by_rank, notes, **fields)
+
+    def of_rank(self, name: str, rank: str) -> Stated | None:
+        """The number that a rank states, else the one that counts for all of them."""
+        reading = self.by_rank[rank].get(name) or getattr(self, name)
+        return reading if isinstance(reading, Stated) else None

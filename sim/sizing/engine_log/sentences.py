@@ -41,7 +41,18 @@ _UNITS: Mapping[str, Unit] = {
 _TEXTS = frozenset(
     ["version", "model", "quantization", "kv_cache_dtype", "enforce_eager", "remark"]
 )
-_NOT_ROUNDED = frozenset(["tokens", "blocks", "bytes", "ranks"])
+_COUNTED = frozenset(["tokens", "blocks", "ranks", "bytes"])
+_AT_LEAST_ONE = frozenset(
+    [
+        "block_size",
+        "concurrency_at",
+        "kv_bytes_per_token",
+        "max_model_len",
+        "tensor_parallel_size",
+        "pipeline_parallel_size",
+        "window_size",
+    ]
+)
 # Python prints round(x, 2) without trailing zeros ("5.4"): two decimals are the fewest that any
 # engine rounds a figure in GiB to.
 _FEWEST_GIB_DECIMALS = 2
@@ -84,14 +95,16 @@ def readings_of(engine: EngineFormat, text: str, line_number: int, rank: str) ->
         for match in sentence.finditer(text):
             for group, printed in match.groupdict().items():
                 if printed is not None:
-                    yield _reading(group, printed, line_number, text, rank)
+                    yield from _reading(group, printed, line_number, text, rank)
 
 
-def _reading(group: str, printed: str, line_number: int, text: str, rank: str) -> Reading:
+def _reading(group: str, printed: str, line_number: int, text: str, rank: str) -> Iterator[Reading]:
+    """The fact that a group states; none where the number cannot be of its kind."""
     name, _, form = group.partition("__")
     text = text[:_TEXT_SHOWN]
     if name in _TEXTS:
-        return StatedText(name, printed, line_number, text, rank)
+        yield StatedText(name, printed, line_number, text, rank)
+        return
     printed = printed.replace(",", "")
     unit: Unit = _UNITS.get(name, "GiB")
     if form == "bytes":
@@ -101,9 +114,12 @@ def _reading(group: str, printed: str, line_number: int, text: str, rank: str) -
     num_decimals = len(printed.partition(".")[2])
     if unit == "GiB":
         num_decimals = max(num_decimals, _FEWEST_GIB_DECIMALS)
-    exact = form == "exact" or unit in _NOT_ROUNDED or name == "max_num_seqs"
+    exact = form == "exact" or unit in _COUNTED or name == "max_num_seqs"
     half_width = Fraction(0) if exact else Fraction(1, 2 * 10**num_decimals)
-    return Stated(name, Fraction(printed), unit, half_width, line_number, text, rank)
+    value = Fraction(printed)
+    if unit in _COUNTED and (value.denominator != 1 or value < (name in _AT_LEAST_ONE)):
+        return
+    yield Stated(name, value, unit, half_width, line_number, text, rank)
 
 
 def _settings(
@@ -122,7 +138,7 @@ def _settings(
         if name in _TEXTS:
             yield StatedText(name, value, line_number, text[:_TEXT_SHOWN], rank)
         elif re.fullmatch(NUMBER, value):
-            yield _reading(name + "__exact", value, line_number, text, rank)
+            yield from _reading(name + "__exact", value, line_number, text, rank)
 
 
 _SETTING = re.compile(

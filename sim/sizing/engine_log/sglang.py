@@ -20,8 +20,8 @@ _SENTENCES = (
     rf"(?: K size: (?P<k_size>{N}) GB, V size: (?P<v_size>{N}) GB| KV size: (?P<kv_size>{N}) GB)",
     rf"Capture cuda graph end\..{{0,60}}?mem usage=(?P<cuda_graphs>{N}) GB",
     rf"Capture (?:decode )?CUDA graph end\..{{0,2000}}?mem usage=(?P<cuda_graphs>{N}) GB",
-    rf"max_total_num_tokens=(?P<num_tokens>{N}), .{{0,80}}?"
-    rf"max_running_requests=(?P<max_num_seqs>{N}), context_len=(?P<max_model_len>{N})",
+    rf"max_total_num_tokens=(?P<num_tokens>{N})(?:, .{{0,80}}?"
+    rf"max_running_requests=(?P<max_num_seqs>{N}), context_len=(?P<max_model_len>{N}))?",
     r"Using KV cache dtype: (?P<kv_cache_dtype>[\w.]{1,40})",
     r"KV Cache is allocated\. dtype: (?P<kv_cache_dtype>[\w.]{1,40})",
     rf"increase --mem-fraction-static\. Current value: mem_fraction_static="
