@@ -53,6 +53,13 @@ class SizedPool(ABC):
     def concurrency(self, num_tokens: int) -> Fraction:
         """How many requests of `num_tokens` the engine says the pool holds; may be below 1."""
 
+    def share_held(self, num_tokens: int) -> Fraction:
+        """Share of what requests can hold that a decoding one of `num_tokens` takes.
+
+        Where there are several pools, of the one that is used up first.
+        """
+        return Fraction(self.bytes_for(num_tokens), self.usable_bytes)
+
     @abstractmethod
     def fits(self, num_tokens: int) -> bool:
         """Whether one request of `num_tokens` can be served by an empty pool."""

@@ -71,7 +71,7 @@ class MixCapacity:
 def mix_capacity(pool: SizedPool, mix: LengthMix) -> MixCapacity:
     """How many requests of `mix` are in `pool` at a time, in the long run.
 
-    Each request weighs what its engine says one of its length takes of the pool.
+    The pool holds at least one token.
     """
     prompts, outputs = mix.num_prompt_tokens, mix.num_output_tokens
     ends = prompts + outputs - 1
@@ -95,7 +95,7 @@ def _pool_shares(pool: SizedPool, shortest: int, longest: int) -> npt.NDArray[np
     # Within a block nothing changes: one evaluation each.
     first = -(-shortest // pool.block_size)
     blocks = range(first, -(-longest // pool.block_size) + 1)
-    shares = np.array([float(1 / pool.concurrency(n * pool.block_size)) for n in blocks])
+    shares = np.array([float(pool.share_held(n * pool.block_size)) for n in blocks])
     lengths = np.arange(shortest, longest + 1)
     return shares[-(-lengths // pool.block_size) - first]
 

@@ -68,6 +68,9 @@ class SglangPool(SizedPool):
             limits.append(Fraction(max(0, self.num_states), STATES_PER_REQUEST))
         return min(limits)
 
+    def share_held(self, num_tokens: int) -> Fraction:
+        return 1 / self.concurrency(num_tokens)
+
     def fits(self, num_tokens: int) -> bool:
         """One token less than the pool holds, however long prompt and output are
         (`tp_worker.py`: max_req_len)."""

@@ -26,8 +26,8 @@ def test_the_mean_is_over_every_step_of_every_request(
 ) -> None:
     pool = WindowPool(num_blocks, block_size, window)
     held = [(p + step, p + o - 1) for p, o in pairs for step in range(o)]
-    taken = [pool.bytes_for(now) / num_blocks for now, _ in held]
-    reserved = [pool.bytes_for(end) / num_blocks for _, end in held]
+    taken = [pool.bytes_for(now) / (num_blocks - 1) for now, _ in held]
+    reserved = [pool.bytes_for(end) / (num_blocks - 1) for _, end in held]
     found = mix_capacity(pool, mix(pairs))
     assert found.mean_resident_tokens == pytest.approx(np.mean([now for now, _ in held]))
     assert found.num_running == pytest.approx(1 / np.mean(taken))
