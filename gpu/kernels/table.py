@@ -31,3 +31,22 @@ def check_table_contents(
                 f"block_tables[{seq}, {entry}] is {int(tables[seq, entry])}; "
                 f"it must be from 0 to {num_blocks - 1}"
             )
+
+
+def check_query_starts(
+    query_starts: torch.Tensor, context_lens: torch.Tensor, num_tokens: int
+) -> None:
+    """Raise KernelInputError unless the starts cut the queries into runs no longer than contexts."""
+    starts = query_starts.tolist()
+    if starts[0] != 0 or starts[-1] > num_tokens:
+        raise KernelInputError(
+            f"query_starts goes from {starts[0]} to {starts[-1]}; "
+            f"it must go from 0 to {num_tokens} or less"
+        )
+    for seq, context_len in enumerate(context_lens.tolist()):
+        query_len = starts[seq + 1] - starts[seq]
+        if not 0 <= query_len <= context_len:
+            raise KernelInputError(
+                f"query_starts gives sequence {seq} {query_len} tokens; "
+                f"it must be from 0 to its context of {context_len}"
+            )

@@ -57,6 +57,8 @@ def decode_tuning(head_dim: int, dtype: torch.dtype) -> Tuning:
 def prefill_tuning(head_dim: int, dtype: torch.dtype) -> Tuning:
     """Tiles of a prefill program."""
     row_bytes = padded(head_dim, 16) * dtype.itemsize
+    if dtype.itemsize == 4:  # no matrix instructions: the scores of a tile live in registers
+        return Tuning(16, num_warps=4, num_stages=2, query_rows=16)
     if row_bytes <= 256:
         return Tuning(64, num_warps=8, num_stages=3, query_rows=128)
     if row_bytes <= 512:
