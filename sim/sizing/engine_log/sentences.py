@@ -117,7 +117,8 @@ def _reading(group: str, printed: str, line_number: int, text: str, rank: str) -
     exact = form == "exact" or unit in _COUNTED or name == "max_num_seqs"
     half_width = Fraction(0) if exact else Fraction(1, 2 * 10**num_decimals)
     value = Fraction(printed)
-    if unit in _COUNTED and (value.denominator != 1 or value < (name in _AT_LEAST_ONE)):
+    least = 1 if name in _AT_LEAST_ONE else 0
+    if unit in _COUNTED and (value.denominator != 1 or value < least):
         return
     yield Stated(name, value, unit, half_width, line_number, text, rank)
 

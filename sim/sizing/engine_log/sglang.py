@@ -62,7 +62,7 @@ SGLANG = EngineFormat(
         "dcp_size": "decode_context_parallel_size",
     },
     markers=re.compile(r"server_args=(?:ServerArgs\(|\{)"),
-    rank=re.compile(r"^\[[\d :,-]{10,30} (?P<rank>(?:(?:DP|PP|TP|EP|ATTN_\w{2})\d+ ?)+)\]"),
+    rank=re.compile(r"\[(?:[\d :,.-]{10,30} )?(?P<rank>(?:DP|PP|TP)\d+(?: \w{2,12}\d+){0,4})\]"),
     loads="free_after_load",
     sizes=frozenset({"num_tokens"}),
     # A draft model's weights and pool follow those of the model.

@@ -123,7 +123,9 @@ VLLM = EngineFormat(
         "data_parallel_size": "data_parallel_size",
         "decode_context_parallel_size": "decode_context_parallel_size",
     },
-    markers=re.compile(r"vLLM API server version|Initializing an? (?:V1 )?LLM engine"),
+    markers=re.compile(
+        r"vLLM API server version|Initializing an? (?:V1 )?LLM engine|non-default args:"
+    ),
     rank=re.compile(r"\((?P<rank>(?:\w*[Ww]orker\w*|EngineCore_DP\d+)(?: rank=\d+)?(?: pid=\d+)?)"),
     loads="weights",
     sizes=frozenset({"num_gpu_blocks", "num_tokens", "max_concurrency", "needed_kv"}),
