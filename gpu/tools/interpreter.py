@@ -53,10 +53,15 @@ def interpreter() -> ModuleType:
 
 @contextmanager
 def replaced(owner: Any, **attributes: Any) -> Iterator[None]:
-    """Replace attributes of a class, module or object, and put the old ones back."""
+    """Replace attributes of a class, module or object, and put the old ones back.
+
+    A function passes for the one it replaces, so that the tools can be stacked in any order.
+    """
     before = {name: inspect.getattr_static(owner, name) for name in attributes}
     try:
         for name, value in attributes.items():
+            if callable(value) and callable(before[name]):
+                value.__wrapped__ = before[name]
             setattr(owner, name, value)
         yield
     finally:

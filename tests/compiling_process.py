@@ -1,0 +1,20 @@
+"""Run Python in a process that compiles kernels; the tests' own process interprets them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+# Compiled kernels are kept between runs: a second run of the tests need not wait for ptxas again.
+CACHE = Path(__file__).parents[1] / "out" / "triton-cache"
+
+
+def run_compiling(*arguments: str) -> str:
+    """Run `python ARGUMENTS` without TRITON_INTERPRET and return what it printed."""
+    environment = {name: os.environ[name] for name in os.environ if name != "TRITON_INTERPRET"}
+    environment |= {"TRITON_CACHE_DIR": str(CACHE), "TRITON_DEFAULT_FP_FUSION": "1"}
+    run = subprocess.run(
+        [sys.executable, *arguments], env=environment, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout
