@@ -95,11 +95,11 @@ SGLANG = """\
 dtype='auto', kv_cache_dtype='auto', quantization=None, context_length=None, \
 mem_fraction_static=0.85, tp_size=4, dp_size=1, page_size=1, disable_cuda_graph=False)
 [2025-03-14 09:20:01 TP0] Load weight begin. avail mem=21.63 GB
-[2025-03-14 09:20:01 TP1] Load weight begin. avail mem=21.60 GB
+[2025-03-14 09:20:01 TP1] Load weight begin. avail mem=21.66 GB
 [2025-03-14 09:20:11 TP0] Load weight end. type=Qwen2ForCausalLM, dtype=torch.bfloat16, \
 avail mem=6.09 GB, mem usage=15.54 GB.
 [2025-03-14 09:20:11 TP1] Load weight end. type=Qwen2ForCausalLM, dtype=torch.bfloat16, \
-avail mem=6.06 GB, mem usage=15.54 GB.
+avail mem=6.12 GB, mem usage=15.54 GB.
 [2025-03-14 09:20:12 TP0] KV Cache is allocated. #tokens: 46611, K size: 1.42 GB, V size: 1.42 GB
 [2025-03-14 09:20:12 TP0] Memory pool end. avail mem=2.09 GB
 [2025-03-14 09:20:20 TP0] Capture cuda graph end. Time elapsed: 7.23 s. avail mem=0.53 GB. \
