@@ -64,6 +64,12 @@ class Deployment:
         )
 
     @property
+    def num_gpus(self) -> int:
+        """GPUs of all replicas."""
+        replica = self.tensor_parallel_size * self.pipeline_parallel_size
+        return replica * self.data_parallel_size
+
+    @property
     def kv_element_bytes(self) -> int:
         """Bytes of one element of K or V."""
         return KV_DTYPE_BYTES[self.kv_cache_dtype]

@@ -31,17 +31,24 @@ class LengthMix:
         """The lengths of a trace. Raises UserError if no prompt is short enough."""
         prompts = np.concatenate([chunk.num_prompt_tokens for chunk in trace.chunks])
         outputs = np.concatenate([chunk.num_output_tokens for chunk in trace.chunks])
+        return cls.of_lengths(trace.name, prompts, outputs, max_model_len)
+
+    @classmethod
+    def of_lengths(
+        cls, name: str, prompts: Int64, outputs: Int64, max_model_len: int
+    ) -> "LengthMix":
+        """Leave out and clip as at arrival. Raises UserError if no prompt is short enough."""
         accepted = prompts < max_model_len
         if not accepted.any():
             raise UserError(
-                f"--lengths {trace.name}: the shortest prompt has {prompts.min():,} tokens and "
+                f"--lengths {name}: the shortest prompt has {prompts.min():,} tokens and "
                 f"max_model_len is {max_model_len:,}; no request can be served: raise "
                 "--max-model-len"
             )
         prompts, outputs = prompts[accepted], outputs[accepted]
         kept = np.minimum(outputs, max_model_len - prompts)
         return cls(
-            name=trace.name,
+            name=name,
             num_prompt_tokens=prompts,
             num_output_tokens=kept,
             num_rejected=int((~accepted).sum()),
