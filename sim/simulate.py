@@ -18,11 +18,12 @@ from .decisions import Decisions
 from .engine import Engine
 from .executor import CostExecutor
 from .policies.base import PolicySettings
-from .pool import PoolSize, activation_bytes_per_token, size_pool
+from .pool import PoolSize, size_pool
 from .recorder import MAX_ROWS, Recorder
 from .registry import find_policy
 from .requests import RequestTable
 from .scheduler import Limits
+from .sizing.estimates import activation_bytes_per_token
 from .summary import summarize
 
 # Timeline rows of a saturated run start this short, and double as the run goes on.

@@ -112,16 +112,13 @@ class Accounting(ABC):
 
         The terms' bytes add up to it; the sum may be negative.
         """
-        override = deployment.num_gpu_blocks_override
-        if override is not None:
-            num_bytes = override * self.block_bytes(deployment, stage)
-            return (Term("num_gpu_blocks_override", num_bytes, "given", f"{override:,} blocks"),)
-        if deployment.kv_cache_memory_bytes is not None:
-            return (
-                Term(
-                    "kv_cache_memory_bytes", deployment.kv_cache_memory_bytes, "given", "as given"
-                ),
-            )
+        num_blocks = deployment.num_gpu_blocks_override
+        if num_blocks is not None:
+            given = num_blocks * self.block_bytes(deployment, stage)
+            return (Term("num_gpu_blocks_override", given, "given", "--num-gpu-blocks-override"),)
+        num_bytes = deployment.kv_cache_memory_bytes
+        if num_bytes is not None:
+            return (Term("kv_cache_memory_bytes", num_bytes, "given", "--kv-cache-memory-bytes"),)
         return self.memory_terms(deployment, stage)
 
     def utilization(self, deployment: Deployment) -> float:

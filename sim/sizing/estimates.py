@@ -108,6 +108,7 @@ def profiled_terms(
     stage: int,
     *,
     utilization: float,
+    flag: str,
     num_batched_tokens: int,
     num_sampled_sequences: int,
 ) -> tuple[Term, ...]:
@@ -120,7 +121,7 @@ def profiled_terms(
     said: Source = "given" if deployment.memory_utilization is not None else "formula"
     return (
         total,
-        Term("held_back", requested - total.num_bytes, said, f"memory utilization {utilization:g}"),
+        Term("held_back", requested - total.num_bytes, said, f"{flag} {utilization:g}"),
         weights_term(deployment, stage),
         activations_term(
             deployment,

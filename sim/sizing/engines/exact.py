@@ -96,6 +96,7 @@ class Exact(Accounting):
             deployment,
             stage,
             utilization=self.utilization(deployment),
+            flag=self.utilization_flag,
             num_batched_tokens=self.max_num_batched_tokens(deployment),
             num_sampled_sequences=self.max_num_seqs(deployment),
         )

@@ -159,7 +159,7 @@ class Sglang(Accounting):
         fraction = self.utilization(deployment)
         held_back = math.ceil((total.num_bytes + outside.num_bytes) * (1 - fraction))
         source: Source = "given" if deployment.memory_utilization is not None else "formula"
-        detail = f"for activations and CUDA graphs: static memory fraction {fraction:g}"
+        detail = f"for activations and CUDA graphs: {self.utilization_flag} {fraction:g}"
         return (
             total,
             outside,

@@ -112,7 +112,10 @@ class Trtllm(Accounting):
         num_free_bytes = sum_bytes(free)
         held_back = int(num_free_bytes * fraction) - num_free_bytes if num_free_bytes > 0 else 0
         source: Source = "given" if deployment.memory_utilization is not None else "formula"
-        terms = (*free, Term("held_back", held_back, source, f"free memory fraction {fraction:g}"))
+        terms = (
+            *free,
+            Term("held_back", held_back, source, f"{self.utilization_flag} {fraction:g}"),
+        )
         states = state_bytes_per_request(deployment, stage) * self.max_num_seqs(deployment)
         if not states:
             return terms

@@ -130,6 +130,7 @@ class Vllm(Accounting):
             deployment,
             stage,
             utilization=self.utilization(deployment),
+            flag=self.utilization_flag,
             num_batched_tokens=num_batched_tokens,
             num_sampled_sequences=min(self.max_num_seqs(deployment), num_batched_tokens),
         )
