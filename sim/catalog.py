@@ -14,22 +14,28 @@ from .names import did_you_mean, name_key, name_parts
 
 
 @dataclass(frozen=True)
-class GpuSpec:
-    """One GPU: bytes, bytes/s, dense FLOP/s. Links are one way.
-
-    `nvlink_bytes_per_s` is 0 where there is none.     `mfu_prefill`, `mfu_decode`: share of
-    `bf16_flops_per_s` that prefill and decode reach (source: `mfu_source`).
-    """
+class GpuMemory:
+    """What sizing needs to know of a GPU: its bytes, as the driver reports them, and who says so."""
 
     name: str
     memory_bytes: int
+    source: str
+
+
+@dataclass(frozen=True)
+class GpuSpec(GpuMemory):
+    """One GPU: bytes, bytes/s, dense FLOP/s. Links are one way.
+
+    `nvlink_bytes_per_s` is 0 where there is none. `mfu_prefill`, `mfu_decode`: share of
+    `bf16_flops_per_s` that prefill and decode reach (source: `mfu_source`).
+    """
+
     hbm_bytes_per_s: int
     bf16_flops_per_s: int
     pcie_bytes_per_s: int
     mfu_prefill: float
     mfu_decode: float
     mfu_source: str
-    source: str
     fp8_flops_per_s: int | None = None
     nvlink_bytes_per_s: int = 0
     aliases: tuple[str, ...] = ()

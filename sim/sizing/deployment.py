@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ..catalog import GpuSpec
+from ..catalog import GpuMemory
 from ..layers import LayerMemory
 from ..model import KV_DTYPE_BYTES, ModelSpec
 from .terms import Source
@@ -28,7 +28,7 @@ class Deployment:
     """
 
     model: ModelSpec
-    gpu: GpuSpec
+    gpu: GpuMemory
     max_model_len: int
     tensor_parallel_size: int = 1
     pipeline_parallel_size: int = 1
