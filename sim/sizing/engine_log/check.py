@@ -1,5 +1,6 @@
 """One relation between figures of a start-up log, and whether it holds."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor
@@ -86,6 +87,14 @@ def compared(
         unit = "GiB"
     verdict: Literal["agrees", "disagrees"] = "agrees" if agrees else "disagrees"
     return Check(what, stated.line_number, verdict, unit, reason, side, computed, relation)
+
+
+def compared_with_any(
+    what: str, stated: Stated, computed: Iterable[Interval], reason: str = ""
+) -> Check:
+    """A check that holds if one of several versions' ways to make the figure agrees."""
+    checks = [compared(what, stated, one, reason) for one in computed]
+    return next((check for check in checks if check.verdict == "agrees"), checks[0])
 
 
 def not_applicable(what: str, stated: Stated, reason: str) -> Check:

@@ -11,7 +11,7 @@ from fractions import Fraction
 from math import prod
 from typing import NamedTuple
 
-from .check import Check, compared, missing, not_applicable
+from .check import Check, compared, compared_with_any, missing, not_applicable
 from .facts import LogFacts
 from .interval import Interval
 
@@ -60,7 +60,8 @@ def _sizes(facts: LogFacts, block: _BlockSize, derived: str) -> Iterator[Check]:
             yield not_applicable(what, tokens, derived)
         else:
             pool = Interval.exactly(blocks.whole * block.num_tokens)
-            yield compared(what, tokens, _printed_tokens(pool, facts, block), block.reason)
+            printed = _printed_tokens(pool, facts, block)
+            yield compared_with_any(what, tokens, printed, block.reason)
     concurrency, length = facts.max_concurrency, facts.concurrency_at
     if concurrency is None or length is None or (blocks is None and tokens is None):
         return
@@ -68,24 +69,25 @@ def _sizes(facts: LogFacts, block: _BlockSize, derived: str) -> Iterator[Check]:
     if blocks is not None:
         what = f"{blocks.whole:,} blocks x block size / {longest:,} tokens of a request"
         held = blocks.whole * block.num_tokens
-        requests = Interval(Fraction(held, whole), Fraction(held, longest))
+        requests = [Interval.exactly(Fraction(held, of)) for of in (longest, whole)]
     else:
         assert tokens is not None, "one of both was checked above"
         what = f"{tokens.whole:,} tokens / {longest:,} tokens of a request"
-        requests = Interval(Fraction(tokens.whole, whole), Fraction(tokens.whole + 1, longest))
+        cut = Interval(Fraction(tokens.whole, longest), Fraction(tokens.whole + 1, longest))
+        requests = [cut, Interval.exactly(Fraction(tokens.whole, whole))]
     if derived:
         yield not_applicable(what, concurrency, derived)
     else:
-        yield compared(what, concurrency, requests, block.reason)
+        yield compared_with_any(what, concurrency, requests, block.reason)
 
 
-def _printed_tokens(pool: Interval, facts: LogFacts, block: _BlockSize) -> Interval:
-    """What may be printed for a pool of so many tokens."""
+def _printed_tokens(pool: Interval, facts: LogFacts, block: _BlockSize) -> list[Interval]:
+    """What may be printed for a pool of so many tokens, by the versions' two ways."""
     length = facts.concurrency_at or facts.max_model_len
     if length is None:
-        return pool
-    cut = Fraction(length.whole, block.rounded_up(length.whole))
-    return Interval(pool.low * cut - 1, pool.high)
+        return [pool]
+    share = Fraction(length.whole, block.rounded_up(length.whole))
+    return [pool, Interval(pool.low * share - 1, pool.high * share)]
 
 
 def _memory(
@@ -111,10 +113,10 @@ def _memory(
         # Whole blocks: what remains of the memory is less than one.
         pool = Interval(tokens.low - block.num_tokens, tokens.high)
         if size.unit == "blocks":
-            pool /= Interval.exactly(block.num_tokens)
+            printed = [pool / Interval.exactly(block.num_tokens)]
         else:
-            pool = _printed_tokens(pool, facts, block)
-        yield _on_all_ranks(compared(what, size, pool, block.reason), facts)
+            printed = _printed_tokens(pool, facts, block)
+        yield _on_all_ranks(compared_with_any(what, size, printed, block.reason), facts)
 
 
 def _on_all_ranks(check: Check, facts: LogFacts) -> Check:

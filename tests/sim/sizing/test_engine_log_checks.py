@@ -226,3 +226,67 @@ def test_attention_windows_with_blocks_of_their_own_are_not_compared(tmp_path: P
     checks = check_log(read_log(tmp_path, trial + two), 23040)
     assert first_disagreement(checks) is None
     assert [check.verdict for check in checks if "blocks x" in check.what] == ["not applicable"]
+
+
+def test_tokens_of_a_length_that_is_not_whole_blocks(tmp_path: Path) -> None:
+    """1,000 blocks of 16; a request of 100 tokens takes 7: 142.857 requests, cut to 14,285 tokens.
+
+    Older versions print 16,000 tokens and 160.00 requests.
+    """
+    log = (
+        "non-default args: {{'block_size': 16}}\n"
+        "cache_config_info with initialization after num_gpu_blocks is: 1000\n"
+        "GPU KV cache size: {} tokens, Maximum concurrency for 100 tokens per request: {}x\n"
+    )
+    for tokens, concurrency, verdicts in (
+        ("14,285", "142.86", ["agrees", "agrees"]),
+        ("16,000", "160.00", ["agrees", "agrees"]),
+        ("15,000", "142.86", ["disagrees", "agrees"]),
+        ("14,285", "150.00", ["agrees", "disagrees"]),
+    ):
+        checks = check_log(read_log(tmp_path, log.format(tokens, concurrency)))
+        assert [check.verdict for check in checks] == verdicts, (tokens, concurrency)
+    # Without the blocks: 14,285 tokens may stand for up to 142.86 requests.
+    (check,) = check_log(read_log(tmp_path, log[log.index("GPU") :].format("14,285", "142.86")))
+    assert check.verdict == "agrees"
+
+
+def test_what_is_left_of_a_last_block_is_not_counted(tmp_path: Path) -> None:
+    """1,001,500 bytes of 100 a token are 10,015 tokens: 625 blocks of 16, 10,000 tokens."""
+    log = "Current kv cache memory in use is 1001500 bytes.\nGPU KV cache size: {} tokens\n"
+    for tokens, verdict in (("10,000", "agrees"), ("9,984", "disagrees"), ("10,016", "disagrees")):
+        check = check_log(read_log(tmp_path, log.format(tokens)), 100)[-1]
+        assert check.verdict == verdict, tokens
+
+
+def test_workers_that_share_a_label_do_not_contradict_each_other(tmp_path: Path) -> None:
+    log = (
+        "(VllmWorkerProcess) INFO Loading model weights took 13.9476 GB\n"
+        "(VllmWorkerProcess) INFO Loading model weights took 14.1000 GB\n"
+    )
+    assert first_disagreement(check_log(read_log(tmp_path, log))) is None
+
+
+def test_sglang_holds_a_page_beside_the_pool(tmp_path: Path) -> None:
+    """640 tokens and a page of 64 of 16 MiB each are 11 GiB; without the page 10."""
+    log = "server_args=ServerArgs(page_size=64)\nKV Cache is allocated. #tokens: 640, KV size: {} GB\n"
+    for kv, verdict in (("11.00", "agrees"), ("11.02", "disagrees"), ("9.98", "disagrees")):
+        check = check_log(read_log(tmp_path, log.format(kv)), 16 * 2**20)[-1]
+        assert check.verdict == verdict, kv
+
+
+def test_trtllm_rounds_the_pool_up_to_a_block(tmp_path: Path) -> None:
+    """0.9 x 9.50 = 8.55 GiB; blocks of 64 tokens take 0.5 GiB: 18 of them, 9.00 GiB."""
+    log = (
+        "LLM Args: free_gpu_memory_fraction=0.9, tokens_per_block=64\n"
+        "Memory usage when calculating max tokens in paged kv cache: total: 16.00 GiB, available:"
+        " 9.50 GiB\n[MemUsageChange] Allocated {} GiB for max tokens in paged KV cache ({}).\n"
+    )
+    for kv, tokens, verdict in (
+        ("9.00", 1152, "agrees"),
+        ("9.50", 1216, "disagrees"),
+        ("8.50", 1088, "disagrees"),
+    ):
+        checks = check_log(read_log(tmp_path, log.format(kv, tokens)))
+        (check,) = [check for check in checks if "fraction" in check.what]
+        assert check.verdict == verdict, kv
