@@ -1,6 +1,7 @@
 """The memory manager, the scheduler, the engine, and the simulated clock."""
 
 from .catalog import GpuSpec, find_gpu, find_model
+from .checkpoint import quantize, read_model
 from .config import RunConfig
 from .cost import CostModel, CostTerm, load_cost
 from .model import ModelSpec, WeightPart
@@ -29,6 +30,8 @@ __all__ = [
     "merge_runs",
     "policy_names",
     "policy_settings",
+    "quantize",
+    "read_model",
     "simulate",
     "size_pool",
 ]

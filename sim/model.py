@@ -15,7 +15,18 @@ KV_DTYPE_BYTES = {"auto": 2, "bfloat16": 2, "float16": 2, "fp8": 1}
 # kv_heads: at least one head a rank, so copies where ranks outnumber the KV heads. none: each rank
 # holds all.
 Split = Literal["even", "kv_heads", "none"]
-INPUT_PARTS = ("embedding", "positions", "embedding_norm")  # parts before the first layer
+# Parts before the first layer; `correction` is mostly a tower for images, which is there, too.
+INPUT_PARTS = ("embedding", "positions", "embedding_norm", "correction")
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """`num` equal linear layers. `module`: their name in the checkpoint, within the layer."""
+
+    module: str
+    num: int
+    num_inputs: int
+    num_outputs: int
 
 
 @dataclass(frozen=True)
@@ -23,7 +34,8 @@ class WeightPart:
     """Tensors of one layer, or of none, that are stored and shared out alike.
 
     `num_bytes`: as shipped, packed weights, scales and zero points included. `layer`: 0-based; None
-    for what is before the first layer (INPUT_PARTS) or behind the last (all others).
+    for what is before the first layer (INPUT_PARTS) or behind the last (all others). `matrices`:
+    those of the tensors that quantisation can pack.
     """
 
     name: str
@@ -31,6 +43,7 @@ class WeightPart:
     num_bytes: int
     split: Split
     layer: int | None
+    matrices: tuple[Matrix, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -39,7 +52,9 @@ class ModelSpec:
 
     `layers`: what each layer keeps of a request, in order. `ffn_size` is per expert,
     `num_active_experts` counts shared experts, 1 if dense. `num_kv_heads` is 1 where all heads share
-    one latent vector. `max_model_len`: tokens that the positions reach.
+    one latent vector. `max_model_len`: tokens that the positions reach. `num_active_params`: all but
+    those of experts that a token does not choose. `precision`: format of quantised weights, empty
+    where all have 16 bits.
     """
 
     name: str
@@ -57,6 +72,7 @@ class ModelSpec:
     num_active_experts: int = 1
     aliases: tuple[str, ...] = ()
     note: str = ""
+    precision: str = ""
 
     def __post_init__(self) -> None:
         assert 0 < self.num_active_params <= self.num_params, (
