@@ -6,10 +6,8 @@ from .launch import Launch, is_interpreted
 from .merge import merge_partials
 from .paged_decode import paged_decode, workspace_elements
 from .paged_prefill import paged_prefill
-from .scores import Scores
 from .store_kv import store_kv
-from .swap_blocks import SwapMove, allocate_host_pool, swap_blocks
-from .tuning import SplitPlan, Tuning, plan_splits
+from .swap_blocks import swap_blocks
 
 __all__ = [
     "store_kv",
@@ -19,13 +17,7 @@ __all__ = [
     "merge_partials",
     "copy_blocks",
     "swap_blocks",
-    "SwapMove",
-    "allocate_host_pool",
     "workspace_elements",
-    "SplitPlan",
-    "plan_splits",
-    "Tuning",
-    "Scores",
     "Launch",
     "is_interpreted",
 ]

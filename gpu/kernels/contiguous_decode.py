@@ -2,10 +2,10 @@
 
 import torch
 
+from ..arguments.operations import check_contiguous
+from ..arguments.scores import Scores
+from ..arguments.tuning import SplitPlan, Tuning
 from .paged_decode import decode_launches, default_split
-from .scores import Scores
-from .tuning import SplitPlan, Tuning
-from .validate import check_lens, check_pools, fail
 
 
 def contiguous_decode(
@@ -32,19 +32,10 @@ def contiguous_decode(
 
     Returns `out`, of the query's shape and dtype. Raises KernelInputError before any launch.
     """
-    num_seqs = query.shape[0]
-    if num_seqs:
-        check_pools(k, v)
-    if k.shape[0] != num_seqs:
-        fail(f"k has {k.shape[0]} sequences; query has {num_seqs}")
-    check_lens(context_lens, num_seqs, k)
-    if check_lens_fit:
-        for seq, context_len in enumerate(context_lens.tolist()):
-            if not 0 <= context_len <= k.shape[1]:
-                fail(f"context_lens[{seq}] is {context_len}; it must be from 0 to {k.shape[1]}")
     scores = Scores(scale, window, soft_cap, sinks)
     if out is None:
         out = torch.empty_like(query, memory_format=torch.contiguous_format)
+    check_contiguous(query, k, v, context_lens, scores, out, check_lens_fit)
     split = split or default_split(query, k, k.shape[1])
     for launch in decode_launches(
         query, k, v, None, context_lens, scores, split, workspace, out, tuning

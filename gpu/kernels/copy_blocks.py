@@ -4,11 +4,11 @@ import torch
 import triton
 import triton.language as tl
 
-from ..errors import KernelInputError
+from ..arguments.contents import check_pair_contents
+from ..arguments.operations import check_pairs_shape
+from ..arguments.tuning import padded
 from .attend import load_rows, store_rows
 from .launch import Launch
-from .tuning import padded
-from .validate import check_ints, check_pools
 
 _ELEMENTS_PER_PROGRAM = 4096
 
@@ -84,10 +84,7 @@ def copy_blocks(
 
     Raises KernelInputError before any launch.
     """
-    if pairs.dim() != 2 or pairs.shape[1] != 2:
-        raise KernelInputError(f"pairs has shape {list(pairs.shape)}; it must be [num_pairs, 2]")
-    check_ints("pairs", pairs, torch.int64, k_pool)
-    check_pools(k_pool, v_pool)
+    check_pairs_shape(k_pool, v_pool, pairs)
     if check_pairs:
         check_pair_contents(pairs, k_pool.shape[0])
     pools = (k_pool, v_pool)
@@ -133,20 +130,3 @@ def copy_launch(
         },
         {"num_warps": 4, "num_stages": 1},
     )
-
-
-def check_pair_contents(pairs: torch.Tensor, num_blocks: int) -> None:
-    """Raise KernelInputError unless all ids are blocks and no copy depends on another."""
-    listed = [(row, *pair) for row, pair in enumerate(pairs.tolist()) if min(pair) >= 0]
-    sources = {source for _, source, _ in listed}
-    targets: set[int] = set()
-    for row, source, target in listed:
-        if max(source, target) >= num_blocks:
-            raise KernelInputError(
-                f"pairs[{row}] is ({source}, {target}); ids must be below {num_blocks}"
-            )
-        if target in targets or target in sources:
-            raise KernelInputError(
-                f"pairs[{row}] copies to block {target}, which another pair of the call uses too"
-            )
-        targets.add(target)

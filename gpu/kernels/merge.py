@@ -4,11 +4,10 @@ import torch
 import triton
 import triton.language as tl
 
-from ..errors import KernelInputError
+from ..arguments.operations import check_parts
+from ..arguments.tuning import padded
 from .attend import load_rows, store_rows
 from .launch import Launch
-from .tuning import padded
-from .validate import check_device, check_rows, check_sinks
 
 
 @triton.jit
@@ -86,22 +85,8 @@ def merge_launch(
     partials: torch.Tensor, lse: torch.Tensor, sinks: torch.Tensor | None, out: torch.Tensor
 ) -> Launch:
     """The launch behind `merge_partials`."""
-    check_rows("partials", partials, 4)
-    check_rows("out", out, 3)
+    check_parts(partials, lse, sinks, out)
     num_tokens, num_heads, num_parts, head_dim = partials.shape
-    if partials.dtype != torch.float32 or lse.dtype != torch.float32:
-        raise KernelInputError(f"partials and lse are {partials.dtype}, {lse.dtype}; not float32")
-    if lse.shape != partials.shape[:3] or not lse.is_contiguous():
-        raise KernelInputError(
-            f"lse has shape {list(lse.shape)}; it must be a contiguous {list(partials.shape[:3])}"
-        )
-    if out.shape != (num_tokens, num_heads, head_dim):
-        raise KernelInputError(
-            f"out has shape {list(out.shape)}; it must be {[num_tokens, num_heads, head_dim]}"
-        )
-    check_sinks(sinks, num_heads, partials)
-    check_device("lse", lse, partials)
-    check_device("out", out, partials)
     return Launch(
         merge_kernel,
         (num_tokens, num_heads),

@@ -4,14 +4,20 @@ import torch
 import triton
 import triton.language as tl
 
+from ..arguments.operations import check_decode
+from ..arguments.scores import Scores
+from ..arguments.tuning import (
+    SplitPlan,
+    Tuning,
+    decode_tuning,
+    num_multiprocessors,
+    padded,
+    plan_splits,
+)
 from ..errors import KernelInputError
 from .attend import LN_2, add_sink, attend, load_rows, normalise, store_rows
 from .launch import Launch
 from .merge import merge_launch
-from .scores import Scores
-from .table import check_table_contents
-from .tuning import SplitPlan, Tuning, decode_tuning, num_multiprocessors, padded, plan_splits
-from .validate import check_lens, check_out, check_pools, check_query, check_tables
 
 
 @triton.jit(do_not_specialize=["window", "min_split_tokens", "table_row_stride"])
@@ -156,15 +162,10 @@ def paged_decode(
 
     Returns `out`, of the query's shape and dtype. Raises KernelInputError before any launch.
     """
-    num_seqs = query.shape[0]
-    check_pools(k_pool, v_pool)
-    check_tables(block_tables, num_seqs, k_pool)
-    check_lens(context_lens, num_seqs, k_pool)
-    if check_table:
-        check_table_contents(block_tables, context_lens, k_pool, window)
     scores = Scores(scale, window, soft_cap, sinks)
     if out is None:
         out = torch.empty_like(query, memory_format=torch.contiguous_format)
+    check_decode(query, k_pool, v_pool, block_tables, context_lens, scores, out, check_table)
     if split is None:
         max_context_len = block_tables.shape[1] * k_pool.shape[1]
         split = default_split(query, k_pool, max_context_len)
@@ -202,11 +203,11 @@ def decode_launches(
     out: torch.Tensor,
     tuning: Tuning | None,
 ) -> list[Launch]:
-    """The launches of a decode: one, or splits and their merge. Without tables KV is contiguous."""
-    check_query(query, k_pool)
-    check_out(out, query)
+    """The launches of a decode that was checked: one, or splits and their merge.
+
+    Without tables KV is contiguous.
+    """
     num_seqs, num_heads, head_dim = query.shape
-    scores.check(num_heads, query)
     block_size, num_kv_heads = k_pool.shape[1:3]
     tuning = tuning or decode_tuning(head_dim, query.dtype)
     is_split = split.num_splits > 1

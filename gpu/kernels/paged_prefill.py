@@ -4,13 +4,11 @@ import torch
 import triton
 import triton.language as tl
 
-from ..errors import KernelInputError
+from ..arguments.operations import check_prefill
+from ..arguments.scores import Scores
+from ..arguments.tuning import Tuning, padded, prefill_tuning
 from .attend import add_sink, attend, load_rows, normalise, store_rows
 from .launch import Launch
-from .scores import Scores
-from .table import check_query_starts, check_table_contents
-from .tuning import Tuning, padded, prefill_tuning
-from .validate import check_ints, check_lens, check_out, check_pools, check_query, check_tables
 
 
 @triton.jit(do_not_specialize=["window", "num_seqs", "num_tokens", "table_row_stride"])
@@ -162,16 +160,12 @@ def paged_prefill(
     if out is None:
         out = torch.empty_like(query, memory_format=torch.contiguous_format)
     scores = Scores(scale, window, soft_cap, sinks)
-    launch = prefill_launch(
-        query, k_pool, v_pool, block_tables, query_starts, context_lens, scores, out, tuning
+    check_prefill(
+        query, k_pool, v_pool, block_tables, query_starts, context_lens, scores, out, check_table
     )
-    if check_table:
-        check_query_starts(query_starts, context_lens, query.shape[0])
-        # A window reaches back from the first query token, not from the last.
-        longest = int(query_starts.diff().max()) if context_lens.shape[0] else 0
-        reach = window + longest - 1 if window else 0
-        check_table_contents(block_tables, context_lens, k_pool, reach)
-    launch.run()
+    prefill_launch(
+        query, k_pool, v_pool, block_tables, query_starts, context_lens, scores, out, tuning
+    ).run()
     return out
 
 
@@ -186,20 +180,9 @@ def prefill_launch(
     out: torch.Tensor,
     tuning: Tuning | None,
 ) -> Launch:
-    """The launch behind `paged_prefill`."""
-    check_pools(k_pool, v_pool)
-    check_query(query, k_pool)
-    check_out(out, query)
+    """The launch behind `paged_prefill`, of arguments that `check_prefill` has passed."""
     num_tokens, num_heads, head_dim = query.shape
     num_seqs = context_lens.shape[0]
-    check_lens(context_lens, num_seqs, k_pool)
-    check_tables(block_tables, num_seqs, k_pool)
-    check_ints("query_starts", query_starts, torch.int32, k_pool)
-    if query_starts.shape != (num_seqs + 1,):
-        raise KernelInputError(
-            f"query_starts has shape {list(query_starts.shape)}; it must be [{num_seqs + 1}]"
-        )
-    scores.check(num_heads, query)
     block_size, num_kv_heads = k_pool.shape[1:3]
     group_pad = padded(num_heads // num_kv_heads, 1)
     tuning = tuning or prefill_tuning(head_dim, query.dtype)

@@ -4,11 +4,11 @@ import torch
 import triton
 import triton.language as tl
 
-from ..errors import KernelInputError
+from ..arguments.contents import check_slot_contents
+from ..arguments.operations import check_store
+from ..arguments.tuning import padded
 from .attend import load_rows, store_rows
 from .launch import Launch
-from .tuning import padded
-from .validate import check_ints, check_pools, check_rows, check_same
 
 _ELEMENTS_PER_PROGRAM = 4096
 
@@ -88,20 +88,9 @@ def store_kv_launch(
     slot_mapping: torch.Tensor,
 ) -> Launch:
     """The launch behind `store_kv`."""
-    check_pools(k_pool, v_pool)
-    num_kv_heads, head_dim = k_pool.shape[2:]
-    if slot_mapping.dim() != 1:
-        raise KernelInputError(f"slot_mapping has shape {list(slot_mapping.shape)}; it must be 1-D")
-    check_ints("slot_mapping", slot_mapping, torch.int64, k_pool)
+    check_store(key, value, k_pool, v_pool, slot_mapping)
     num_tokens = slot_mapping.shape[0]
-    for name, rows in (("key", key), ("value", value)):
-        check_rows(name, rows, 3)
-        check_same(name, rows, "k_pool", k_pool)
-        if rows.shape[1:] != (num_kv_heads, head_dim) or rows.shape[0] < num_tokens:
-            raise KernelInputError(
-                f"{name} has shape {list(rows.shape)}; it must be "
-                f"[{num_tokens} or more, {num_kv_heads}, {head_dim}]"
-            )
+    num_kv_heads, head_dim = k_pool.shape[2:]
     dim_pad = padded(head_dim, 1)
     heads = min(padded(num_kv_heads, 1), max(1, _ELEMENTS_PER_PROGRAM // dim_pad))
     return Launch(
@@ -131,19 +120,3 @@ def store_kv_launch(
         },
         {"num_warps": 4, "num_stages": 1},
     )
-
-
-def check_slot_contents(slot_mapping: torch.Tensor, k_pool: torch.Tensor) -> None:
-    """Raise KernelInputError unless the slots are in the pool, and each is there once."""
-    num_slots = k_pool.shape[0] * k_pool.shape[1]
-    seen: dict[int, int] = {}
-    for token, slot in enumerate(slot_mapping.tolist()):
-        if slot >= num_slots:
-            raise KernelInputError(
-                f"slot_mapping[{token}] is {slot}; it must be below {num_slots}, or negative"
-            )
-        if slot >= 0 and slot in seen:
-            raise KernelInputError(
-                f"slot_mapping[{token}] is {slot}, as slot_mapping[{seen[slot]}] is"
-            )
-        seen[slot] = token

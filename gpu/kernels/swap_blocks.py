@@ -1,31 +1,12 @@
 """Move blocks between the device's pool and host memory, in order, few large transfers at a time."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import torch
 
-from ..errors import KernelInputError
+from ..arguments.operations import check_moves
+from ..arguments.swaps import SwapMove, batches, host_runs
 from .copy_blocks import copy_launch
-from .validate import check_pools, check_rows
-
-
-@dataclass(frozen=True)
-class SwapMove:
-    """One block: to the host (`is_out`) or back."""
-
-    is_out: bool
-    device_block: int
-    host_block: int
-
-
-def allocate_host_pool(k_pool: torch.Tensor, num_host_blocks: int) -> torch.Tensor:
-    """Host memory [num_host_blocks, 2 (K, V), block_size, num_kv_heads, head_dim].
-
-    Pinned if the pool is on a GPU, so that transfers need no copy on the way.
-    """
-    shape = (num_host_blocks, 2, *k_pool.shape[1:])
-    return torch.empty(shape, dtype=k_pool.dtype, pin_memory=k_pool.is_cuda)
 
 
 def swap_blocks(
@@ -43,17 +24,7 @@ def swap_blocks(
 
     Raises KernelInputError before anything is moved.
     """
-    check_pools(k_pool, v_pool)
-    _check_host_pool(host_pool, k_pool)
-    for number, move in enumerate(moves):
-        for name, block, limit in (
-            ("device_block", move.device_block, k_pool.shape[0]),
-            ("host_block", move.host_block, host_pool.shape[0]),
-        ):
-            if not 0 <= block < limit:
-                raise KernelInputError(
-                    f"moves[{number}].{name} is {block}; it must be from 0 to {limit - 1}"
-                )
+    check_moves(k_pool, v_pool, host_pool, moves)
     for batch in batches(moves):
         staging = torch.empty(
             (len(batch), *host_pool.shape[1:]), dtype=k_pool.dtype, device=k_pool.device
@@ -72,42 +43,3 @@ def swap_blocks(
             target.copy_(source, non_blocking=True)
         if not batch[0].is_out:
             copy_launch((k_pool, v_pool), staged, ids, None, len(batch)).run()
-
-
-def batches(moves: Sequence[SwapMove]) -> Iterator[list[SwapMove]]:
-    """Runs of moves that may happen in any order: one direction, no block written twice."""
-    batch: list[SwapMove] = []
-    written: set[int] = set()
-    for move in moves:
-        target = move.host_block if move.is_out else move.device_block
-        if batch and (move.is_out != batch[0].is_out or target in written):
-            yield batch
-            batch, written = [], set()
-        batch.append(move)
-        written.add(target)
-    if batch:
-        yield batch
-
-
-def host_runs(batch: Sequence[SwapMove]) -> Iterator[tuple[int, int]]:
-    """Half-open ranges of the batch whose host blocks are consecutive."""
-    first = 0
-    for number in range(1, len(batch) + 1):
-        at_end = number == len(batch)
-        if at_end or batch[number].host_block != batch[number - 1].host_block + 1:
-            yield first, number
-            first = number
-
-
-def _check_host_pool(host_pool: torch.Tensor, k_pool: torch.Tensor) -> None:
-    check_rows("host_pool", host_pool, 5)
-    wanted = [2, *k_pool.shape[1:]]
-    if list(host_pool.shape[1:]) != wanted or host_pool.dtype != k_pool.dtype:
-        raise KernelInputError(
-            f"host_pool is {host_pool.dtype} {list(host_pool.shape)}; it must be "
-            f"{k_pool.dtype} [num_host_blocks, {', '.join(map(str, wanted))}]"
-        )
-    if host_pool.is_cuda or not host_pool.is_contiguous():
-        raise KernelInputError("host_pool must be contiguous host memory")
-    if k_pool.is_cuda and not host_pool.is_pinned():
-        raise KernelInputError("host_pool is not pinned; make it with allocate_host_pool")

@@ -1,4 +1,4 @@
-"""What block tables, lengths and slots hold, read back from the device: on request only."""
+"""What tables, lengths, slots and pairs hold, read back from the device: on request only."""
 
 import torch
 
@@ -33,6 +33,15 @@ def check_table_contents(
             )
 
 
+def check_lens_contents(context_lens: torch.Tensor, max_context_len: int) -> None:
+    """Raise KernelInputError unless all lengths are from 0 to `max_context_len`."""
+    for seq, context_len in enumerate(context_lens.tolist()):
+        if not 0 <= context_len <= max_context_len:
+            raise KernelInputError(
+                f"context_lens[{seq}] is {context_len}; it must be from 0 to {max_context_len}"
+            )
+
+
 def check_query_starts(
     query_starts: torch.Tensor, context_lens: torch.Tensor, num_tokens: int
 ) -> None:
@@ -50,3 +59,36 @@ def check_query_starts(
                 f"query_starts gives sequence {seq} {query_len} tokens; "
                 f"it must be from 0 to its context of {context_len}"
             )
+
+
+def check_slot_contents(slot_mapping: torch.Tensor, k_pool: torch.Tensor) -> None:
+    """Raise KernelInputError unless the slots are in the pool, and each is there once."""
+    num_slots = k_pool.shape[0] * k_pool.shape[1]
+    seen: dict[int, int] = {}
+    for token, slot in enumerate(slot_mapping.tolist()):
+        if slot >= num_slots:
+            raise KernelInputError(
+                f"slot_mapping[{token}] is {slot}; it must be below {num_slots}, or negative"
+            )
+        if slot >= 0 and slot in seen:
+            raise KernelInputError(
+                f"slot_mapping[{token}] is {slot}, as slot_mapping[{seen[slot]}] is"
+            )
+        seen[slot] = token
+
+
+def check_pair_contents(pairs: torch.Tensor, num_blocks: int) -> None:
+    """Raise KernelInputError unless all ids are blocks and no copy depends on another."""
+    listed = [(row, *pair) for row, pair in enumerate(pairs.tolist()) if min(pair) >= 0]
+    sources = {source for _, source, _ in listed}
+    targets: set[int] = set()
+    for row, source, target in listed:
+        if max(source, target) >= num_blocks:
+            raise KernelInputError(
+                f"pairs[{row}] is ({source}, {target}); ids must be below {num_blocks}"
+            )
+        if target in targets or target in sources:
+            raise KernelInputError(
+                f"pairs[{row}] copies to block {target}, which another pair of the call uses too"
+            )
+        targets.add(target)

@@ -7,7 +7,6 @@ the shared memory of sm_80 and sm_90.
 from dataclasses import dataclass
 
 import torch
-import triton
 
 from ..errors import KernelInputError
 
@@ -41,7 +40,7 @@ class Tuning:
 
 def padded(number: int, at_least: int) -> int:
     """The power of two that holds `number`; matrix instructions need at least 16 a side."""
-    return max(at_least, triton.next_power_of_2(number))
+    return max(at_least, 1 << (number - 1).bit_length())
 
 
 def decode_tuning(head_dim: int, dtype: torch.dtype) -> Tuning:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from ..errors import KernelInputError
-from .validate import check_sinks
+from .tensors import check_sinks
 
 LOG2_E = math.log2(math.e)
 
