@@ -7,7 +7,7 @@ from pathlib import Path
 from kvtwin.traces import UserError
 
 from .facts import LogFacts
-from .sentences import EngineFormat, readings_of
+from .sentences import EngineFormat, readings_of, speaks
 from .sglang import SGLANG
 from .starts import Starts, counting_by_rank
 from .trtllm import TRTLLM
@@ -35,10 +35,11 @@ def read_engine_log(path: str | Path) -> LogFacts:
     try:
         for num_lines, text in enumerate(_lines(path), start=1):
             for starts in found:
-                rank = _rank_of(starts.engine, text)
-                readings = list(readings_of(starts.engine, text, num_lines, rank))
-                if readings:
-                    starts.add(text, rank, num_lines, readings)
+                if speaks(starts.engine, text):
+                    rank = _rank_of(starts.engine, text)
+                    readings = list(readings_of(starts.engine, text, num_lines, rank))
+                    if readings:
+                        starts.add(text, rank, num_lines, readings)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}; check the file") from None
     speaking = [starts for starts in found if starts.starts]

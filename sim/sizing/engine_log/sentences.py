@@ -84,10 +84,16 @@ class EngineFormat:
     first_counts: frozenset[str] = frozenset()
 
 
+def speaks(engine: EngineFormat, text: str) -> bool:
+    """Whether a line may state something; logs are long, and few lines do."""
+    for keyword in engine.keywords:  # noqa: SIM110 - a generator costs more than the search
+        if keyword in text:
+            return True
+    return False
+
+
 def readings_of(engine: EngineFormat, text: str, line_number: int, rank: str) -> Iterator[Reading]:
     """What a line states, settings first."""
-    if not any(keyword in text for keyword in engine.keywords):
-        return
     start = engine.settings.search(text)
     if start is not None:
         yield from _settings(engine, text, start.end(), line_number, rank)
