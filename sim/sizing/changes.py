@@ -102,14 +102,29 @@ def _larger_pool(sizing: Sizing, accounting: Accounting) -> str:
     deployment, pool = sizing.deployment, sizing.pool
     needed = pool.bytes_to_admit(deployment.max_model_len)
     if deployment.num_gpu_blocks_override is not None:
-        num_blocks = -(-needed // pool.block_bytes) + pool.num_reserved_blocks
-        works = _works(replace(deployment, num_gpu_blocks_override=num_blocks), accounting)
-        return f"raise --num-gpu-blocks-override to {num_blocks:,}" if works else ""
+        num_blocks = _smallest_that(
+            lambda number: _works(replace(deployment, num_gpu_blocks_override=number), accounting),
+            guess=-(-needed // pool.block_bytes),
+        )
+        return f"raise --num-gpu-blocks-override to {num_blocks:,}" if num_blocks else ""
     if deployment.kv_cache_memory_bytes is not None:
-        num_bytes = needed + pool.num_reserved_blocks * pool.block_bytes
-        works = _works(replace(deployment, kv_cache_memory_bytes=num_bytes), accounting)
-        return f"raise --kv-cache-memory-bytes to {num_bytes}" if works else ""
+        num_bytes = _smallest_that(
+            lambda number: _works(replace(deployment, kv_cache_memory_bytes=number), accounting),
+            guess=needed,
+        )
+        return f"raise --kv-cache-memory-bytes to {num_bytes}" if num_bytes else ""
     return ""
+
+
+def _smallest_that(holds: Callable[[int], bool], guess: int) -> int:
+    """The smallest positive number that `holds`, or 0 if none up to 16 times the guess does.
+
+    `holds` must be false up to some number and true beyond it.
+    """
+    for limit in (guess, 2 * guess, 16 * guess):
+        if holds(limit):
+            return largest_that(lambda number: not holds(number), limit - 1) + 1
+    return 0
 
 
 def _pool_is_given(deployment: Deployment) -> bool:

@@ -128,22 +128,31 @@ def _growth(pool: SizedPool) -> tuple[Fraction, int]:
 def _problem(deployment: Deployment, terms: tuple[Term, ...], pool: SizedPool) -> str:
     """Why the deployment does not work, with both numbers; empty if it does."""
     available, length = sum_bytes(terms), deployment.max_model_len
-    needed = pool.num_reserved_blocks * pool.block_bytes + pool.bytes_to_admit(1)
     if not pool.fits(1):
-        short = needed - available
-        if available <= 0:
-            return f"no memory is left for KV: {_largest_term(terms)} by {_gib(short)} at least"
-        return (
-            f"one block of {pool.block_size:,} tokens has {_gib(pool.block_bytes)}; with what the "
-            f"engine reserves {_gib(needed)} are needed and {_gib(available)} are left for KV: "
-            f"{_largest_term(terms)} by {_gib(short)}"
-        )
+        return _no_room(terms, available, pool)
     if pool.fits(length):
         return ""
     longest = largest_that(pool.fits, length)
     return (
-        f"a request of max_model_len ({length:,} tokens) needs {_gib(pool.bytes_to_admit(length))} of KV; "
-        f"the pool has {_gib(pool.usable_bytes)} for requests, and the longest it serves has {longest:,} tokens"
+        f"max_model_len ({length:,} tokens) is too large by {length - longest:,}: such a request needs "
+        f"{_shown(pool.bytes_to_admit(length))} of KV and the pool has {_shown(pool.usable_bytes)} for requests"
+    )
+
+
+def _no_room(terms: tuple[Term, ...], available: int, pool: SizedPool) -> str:
+    """Not even one token can be served."""
+    needed = pool.num_reserved_blocks * pool.block_bytes + pool.bytes_to_admit(1)
+    short = _shown(needed - available)
+    if available <= 0:
+        return f"no memory is left for KV: {_largest_term(terms)} by {short} at least"
+    if needed <= available:
+        return (
+            f"a pool of {pool.num_blocks:,} blocks of {pool.block_size:,} tokens serves no request"
+        )
+    return (
+        f"one block of {pool.block_size:,} tokens has {_shown(pool.block_bytes)}; with what the engine "
+        f"reserves {_shown(needed)} are needed and {_shown(available)} are left for KV: "
+        f"{_largest_term(terms)} by {short}"
     )
 
 
@@ -151,10 +160,11 @@ def _largest_term(terms: tuple[Term, ...]) -> str:
     """The term to blame: the largest one taken off, else the memory that was given."""
     taken_off = [term for term in terms if term.num_bytes < 0]
     if not taken_off:
-        return f"{terms[0].name} ({_gib(terms[0].num_bytes)}) is too small"
+        return f"{terms[0].name} ({_shown(terms[0].num_bytes)}) is too small"
     worst = min(taken_off, key=lambda term: term.num_bytes)
-    return f"{worst.name} ({_gib(-worst.num_bytes)}) are too large"
+    return f"{worst.name} ({_shown(-worst.num_bytes)}) are too large"
 
 
-def _gib(num_bytes: int) -> str:
-    return f"{num_bytes / 2**30:,.2f} GiB"
+def _shown(num_bytes: int) -> str:
+    """GiB, or bytes where that would say little."""
+    return f"{num_bytes / 2**30:,.2f} GiB" if num_bytes >= 2**30 else f"{num_bytes:,} bytes"
