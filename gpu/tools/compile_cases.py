@@ -5,10 +5,8 @@ from dataclasses import dataclass, fields, replace
 
 import torch
 
+from ..arguments import SplitPlan, SwapMove, allocate_host_pool
 from ..kernels import (
-    SplitPlan,
-    SwapMove,
-    allocate_host_pool,
     contiguous_decode,
     copy_blocks,
     paged_decode,
