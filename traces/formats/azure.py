@@ -2,7 +2,7 @@
 
 Source: github.com/Azure/AzurePublicDataset. Stamps of 2023 have seven fraction digits (100 ns) and
 no zone, those of 2024 six digits, or none at all, and `+00:00`. Every digit is kept. A stamp
-without a zone is taken as UTC.
+without a zone is taken as UTC; zones have hours to 23 and minutes to 59 (RFC 3339, section 5.6).
 """
 
 from pathlib import Path
@@ -21,7 +21,7 @@ _TIME = "TIMESTAMP"
 _COLUMNS = (_TIME, "ContextTokens", "GeneratedTokens")
 _STAMP = (
     r"^(?P<whole>[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2})"
-    r"(?:\.(?P<fraction>[0-9]{1,9}))?(?P<zone>Z|[+-][0-9]{2}:?[0-9]{2})?$"
+    r"(?:\.(?P<fraction>[0-9]{1,9}))?(?P<zone>Z|[+-](?:[01][0-9]|2[0-3]):?[0-5][0-9])?$"
 )
 
 
@@ -51,7 +51,7 @@ def _arrivals(table: Table) -> Int64:
         fail_at(
             table.place(bad),
             f"{_TIME} is {shown(table.text(_TIME, bad))}; it must be a time written as"
-            " YYYY-MM-DD HH:MM:SS.fffffff",
+            " YYYY-MM-DD HH:MM:SS.fffffff, perhaps with a zone from -23:59 to +23:59",
         )
     seconds = to_int64(pc.cast(whole, pa.timestamp("s"))) - _zone_s(pc.struct_field(parts, "zone"))
     seconds -= seconds[0]
