@@ -90,6 +90,18 @@ def test_proposed_changes_are_the_smallest(name: str) -> None:
         assert name == "exact"  # all of the memory is its default
 
 
+def test_half_the_tokens_of_a_step_may_do() -> None:
+    """16,384 tokens take 1.69 GiB; with 8,192 sampling 256 sequences takes more than they: 1.25."""
+    what = deployment(
+        find_model("llama-3.1-8b"),
+        gpu=find_gpu("l4"),
+        max_model_len=28_000,
+        max_num_batched_tokens=16_384,
+    )
+    vllm = find_accounting("vllm")
+    assert "lower --max-num-batched-tokens to 8,192" in changes_that_work(size(what, vllm), vllm)
+
+
 def test_weights_that_exceed_memory_are_named() -> None:
     """141.1 GB are 131.4 GiB; 0.92 x 79.65 GiB are there."""
     what = deployment(find_model("llama-3.1-70b"), max_num_seqs=256, enforce_eager=True)
