@@ -61,12 +61,25 @@ def memory_of_log(deployment: Deployment, accounting: Accounting, log: LogFacts)
     )
     if filled.num_gpu_blocks_override is not None or filled.kv_cache_memory_bytes is not None:
         return filled
+    if not filled.gpu.source:
+        return _with_stated_pool(filled, log)
     unstated = [
         name for name in ("weights", "activations", "other") if getattr(filled, name) is None
     ]
     if log.available_kv is None or not unstated or accounting.name == "trtllm":
         return filled
     return _with_remainder(filled, accounting, log.available_kv, unstated)
+
+
+def _with_stated_pool(filled: Deployment, log: LogFacts) -> Deployment:
+    """The stated KV memory alone: nothing is known of the GPU that it is a part of."""
+    available = log.available_kv
+    assert available is not None, filled.gpu
+    return replace(
+        filled,
+        kv_cache_memory_bytes=available.num_bytes,
+        kv_cache_memory_source=("log", _where(available, "")),
+    )
 
 
 def _is_of_engine(inputs: SizeInputs, log: LogFacts) -> bool:
@@ -107,7 +120,10 @@ def _parts(deployment: Deployment, log: LogFacts) -> dict[str, Given]:
     elif before is not None:
         outside = deployment.gpu.memory_bytes - before.num_bytes
         parts["other"] = Given(max(0, outside), "log", _where(before, "total less that"))
-    if log.cuda_graph_estimate is not None:
+    if log.consumed is not None:
+        # Where vLLM states one figure for weights and the rest, its peak holds the graphs' estimate.
+        parts["cuda_graphs"] = Given(0, "log", "within the activations' figure")
+    elif log.cuda_graph_estimate is not None:
         parts["cuda_graphs"] = _stated(log.cuda_graph_estimate)
     elif log.engine == "vllm":
         parts["cuda_graphs"] = Given(0, "log", "the log sets nothing aside for them")

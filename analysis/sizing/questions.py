@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from kvtwin.sim.catalog import GpuSpec
 from kvtwin.sim.cost import roofline_cost
 from kvtwin.sim.sizing.accounting import Accounting
 from kvtwin.sim.sizing.lengths import LengthMix, mix_capacity
@@ -70,21 +71,12 @@ def session_answer(inputs: SizeInputs, sizing: Sizing, accounting: Accounting) -
     """Whether a session that comes back is sooner reloaded from the host or recomputed."""
     if inputs.session_tokens is None:
         return None
-    deployment, num_tokens = sizing.deployment, inputs.session_tokens
-    link = deployment.gpu.pcie_bytes_per_s
-    if inputs.link_gb_per_s is not None:
-        link = 1e9 * _rate("--link-gb-per-s", inputs.link_gb_per_s)
-    num_bytes = sizing.pool.bytes_for(num_tokens)
+    num_tokens = inputs.session_tokens
+    num_bytes, link = sizing.pool.bytes_for(num_tokens), _link(inputs, sizing)
     if inputs.prefill_tokens_per_s is not None:
         seconds = num_tokens / _rate("--prefill-tokens-per-s", inputs.prefill_tokens_per_s)
     else:
-        cost = roofline_cost(
-            deployment.model,
-            deployment.gpu,
-            deployment.kv_cache_dtype,
-            deployment.tensor_parallel_size,
-        )
-        seconds = recompute_s(cost, num_tokens, accounting.max_num_batched_tokens(deployment))
+        seconds = _roofline_s(num_tokens, sizing, accounting)
     return {
         "session_tokens": num_tokens,
         "kv_bytes": num_bytes,
@@ -93,6 +85,29 @@ def session_answer(inputs: SizeInputs, sizing: Sizing, accounting: Accounting) -
         "recompute_s": seconds,
         "calibrated": inputs.prefill_tokens_per_s is not None,
     }
+
+
+def _link(inputs: SizeInputs, sizing: Sizing) -> float:
+    """Bytes/s of the link to the host."""
+    if inputs.link_gb_per_s is not None:
+        return 1e9 * _rate("--link-gb-per-s", inputs.link_gb_per_s)
+    gpu = sizing.deployment.gpu
+    if not isinstance(gpu, GpuSpec):
+        raise UserError("--session-tokens needs --gpu or --link-gb-per-s: no link is known")
+    return gpu.pcie_bytes_per_s
+
+
+def _roofline_s(num_tokens: int, sizing: Sizing, accounting: Accounting) -> float:
+    deployment = sizing.deployment
+    if not isinstance(deployment.gpu, GpuSpec):
+        raise UserError("--session-tokens needs --gpu or --prefill-tokens-per-s: no rate is known")
+    cost = roofline_cost(
+        deployment.model,
+        deployment.gpu,
+        deployment.kv_cache_dtype,
+        deployment.tensor_parallel_size,
+    )
+    return recompute_s(cost, num_tokens, accounting.max_num_batched_tokens(deployment))
 
 
 def _mix(said: str, max_model_len: int) -> LengthMix:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kvtwin.sim import find_gpu, find_model
-from kvtwin.sim.catalog import GpuSpec
+from kvtwin.sim.catalog import GpuMemory
 from kvtwin.sim.checkpoint import quantize, read_model
 from kvtwin.sim.model import KV_DTYPE_BYTES, ModelSpec
 from kvtwin.sim.names import did_you_mean
@@ -15,6 +15,7 @@ from kvtwin.sim.sizing.deployment import Deployment, Given
 from kvtwin.sim.sizing.engine_log import LogFacts
 from kvtwin.sim.sizing.registry import find_accounting
 from kvtwin.sim.sizing.size import size
+from kvtwin.sim.sizing.terms import Source
 from kvtwin.traces import UserError
 
 from .from_log import memory_of_log, with_log
@@ -35,9 +36,11 @@ def load_setting(inputs: SizeInputs, log: LogFacts | None) -> tuple[Deployment, 
     stated = inputs if log is None else with_log(inputs, log)
     accounting = find_accounting(stated.accounting or "vllm")
     model = _model(stated)
+    gpu, gpu_memory_source = _gpu(stated, log)
     deployment = Deployment(
         model=model,
-        gpu=_gpu(stated, log),
+        gpu=gpu,
+        gpu_memory_source=gpu_memory_source,
         max_model_len=_length(stated.max_model_len, model),
         tensor_parallel_size=stated.tensor_parallel_size or 1,
         pipeline_parallel_size=stated.pipeline_parallel_size or 1,
@@ -71,18 +74,28 @@ def _model(stated: SizeInputs) -> ModelSpec:
     return model if stated.quantization is None else quantize(model, stated.quantization)
 
 
-def _gpu(stated: SizeInputs, log: LogFacts | None) -> GpuSpec:
-    if stated.gpu is None:
-        raise UserError("no --gpu given; give one, e.g. --gpu a100-80gb")
-    gpu = find_gpu(stated.gpu)
+def _gpu(stated: SizeInputs, log: LogFacts | None) -> tuple[GpuMemory, Source]:
+    """The GPU, with the memory that is given or that the log states, else the catalogue's."""
+    total = None if log is None else log.total_memory or log.free_before_load
+    source: Source = "given"
     if stated.gpu_memory_gib is not None:
-        num_bytes = _bytes_of("gpu_memory_gib", stated.gpu_memory_gib)
-        return replace(gpu, memory_bytes=num_bytes, source="--gpu-memory-gib")
-    if log is not None and log.total_memory is not None:
-        total = log.total_memory
-        source = f"the log's line {total.line_number}"
-        return replace(gpu, memory_bytes=total.num_bytes, source=source)
-    return gpu
+        num_bytes, detail = _bytes_of("gpu_memory_gib", stated.gpu_memory_gib), "--gpu-memory-gib"
+    elif total is not None and (total is log.total_memory or stated.gpu is None):
+        what = "" if total is log.total_memory else ", free before loading"
+        num_bytes, source, detail = total.num_bytes, "log", f"line {total.line_number}{what}"
+    elif stated.gpu is not None:
+        return find_gpu(stated.gpu), "catalogue"
+    elif log is not None and log.available_kv is not None:
+        # memory_of_log takes the pool from the log, so no other memory matters.
+        return GpuMemory("a GPU that is not named", log.available_kv.num_bytes, ""), "log"
+    else:
+        raise UserError(
+            "no --gpu given; give one, e.g. --gpu a100-80gb, or its memory with --gpu-memory-gib"
+        )
+    if stated.gpu is not None:
+        named = find_gpu(stated.gpu)
+        return replace(named, memory_bytes=num_bytes, source=detail), source
+    return GpuMemory(f"a GPU of {num_bytes / 2**30:.2f} GiB", num_bytes, detail), source
 
 
 def _length(said: str | None, model: ModelSpec) -> int:

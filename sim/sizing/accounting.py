@@ -118,7 +118,7 @@ class Accounting(ABC):
             return (Term("num_gpu_blocks_override", given, "given", "--num-gpu-blocks-override"),)
         num_bytes = deployment.kv_cache_memory_bytes
         if num_bytes is not None:
-            return (Term("kv_cache_memory_bytes", num_bytes, "given", "--kv-cache-memory-bytes"),)
+            return (Term("kv_cache_memory_bytes", num_bytes, *deployment.kv_cache_memory_source),)
         return self.memory_terms(deployment, stage)
 
     def utilization(self, deployment: Deployment) -> float:

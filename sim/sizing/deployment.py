@@ -46,6 +46,9 @@ class Deployment:
     activations: Given | None = None
     cuda_graphs: Given | None = None
     other: Given | None = None
+    # Who says how much memory the GPU has, and how much the KV pool.
+    gpu_memory_source: Source = "catalogue"
+    kv_cache_memory_source: tuple[Source, str] = ("given", "--kv-cache-memory-bytes")
 
     @property
     def stages(self) -> tuple[range, ...]:

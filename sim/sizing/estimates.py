@@ -100,7 +100,8 @@ def non_torch_term(deployment: Deployment) -> Term:
 
 def gpu_memory_term(deployment: Deployment) -> Term:
     """All memory of the GPU, as its driver reports it."""
-    return Term("gpu_memory", deployment.gpu.memory_bytes, "catalogue", deployment.gpu.source)
+    gpu = deployment.gpu
+    return Term("gpu_memory", gpu.memory_bytes, deployment.gpu_memory_source, gpu.source)
 
 
 def profiled_terms(
