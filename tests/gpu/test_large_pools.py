@@ -1,17 +1,15 @@
-"""Pools of more than 2^31 elements: offsets must be 64 bits wide everywhere.
+"""Pools of more than 2^31 and 2^32 elements: offsets must be 64 bits wide everywhere.
 
-The pools are address space that nothing backs until it is touched, so these run anywhere. Where an
-offset that wrapped at 2^31 or 2^32 would land there is NaN, and the memory guard sees the rest.
+An offset of 32 bits that wraps is out of range, or reads zeros where the test wrote numbers.
 vllm-project/vllm PR#1514 (K01), flashinfer-ai/flashinfer PR#3136 (K04), ROCm/aiter #2608 (K07).
 """
 
-import mmap
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import numpy as np
 import pytest
 import torch
+from untouched_memory import untouched_contiguous
 
 from kvtwin.gpu.arguments import SplitPlan, SwapMove
 from kvtwin.gpu.kernels import (
@@ -27,38 +25,35 @@ from kvtwin.gpu.tools.overflow import int32_checks
 
 NUM_KV_HEADS, HEAD_DIM = 2, 64
 ROW = NUM_KV_HEADS * HEAD_DIM  # elements of one token slot
-# Elements that an offset of 32 bits can reach, signed and unsigned, and a block just behind each.
-LIMITS = {"signed": 2**31, "unsigned": 2**32}
-BLOCK_SIZES = [1, 16]
-MAP_NORESERVE = 0x4000  # Linux; Python names it from 3.13 on
-
-
-def empty_pool(num_blocks: int, block_size: int) -> torch.Tensor:
-    """fp16 [num_blocks, block_size, heads, head_dim] of zeros that take no memory until touched."""
-    shape = (num_blocks, block_size, NUM_KV_HEADS, HEAD_DIM)
-    num_bytes = 2 * int(np.prod(shape))
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
-    return torch.frombuffer(mmap.mmap(-1, num_bytes, flags=flags), dtype=torch.float16).view(shape)
+# What 32 bits reach, signed and unsigned.
+LIMITS = {"2^31": 2**31, "2^32": 2**32}
+# (block size, order of the dimensions block, slot, head, dim in memory). By head or by slot the blocks
+# of one head, or of one slot, lie together.
+SHAPES = {
+    "NHD, 16 slots": (16, (0, 1, 2, 3)),
+    "NHD, 1 slot": (1, (0, 1, 2, 3)),
+    "by head": (16, (2, 0, 1, 3)),
+    "by slot": (16, (1, 0, 2, 3)),
+}
 
 
 class LargePools:
-    """K and V pools whose last block lies behind a limit, and is the only one that holds numbers."""
+    """K and V pools whose last block's last row lies behind a limit."""
 
-    def __init__(self, limit: str, block_size: int) -> None:
+    def __init__(self, limit: int, block_size: int, order: tuple[int, ...]) -> None:
         self.block_size = block_size
-        self.last = LIMITS[limit] // (ROW * block_size) + 1
-        self.k, self.v = (empty_pool(self.last + 1, block_size) for _ in "kv")
-        assert self.last * self.k.stride(0) > LIMITS[limit]
-        # Where the last block's offset wraps to.
-        self.wrapped = self.last - LIMITS["unsigned"] // (ROW * block_size)
-        for pool in (self.k, self.v):
-            pool[:3] = torch.nan
-            if self.wrapped > 0:
-                pool[self.wrapped] = torch.nan
-        self.numbers = torch.Generator().manual_seed(3)
+        # By head or slot, the second of 2 or 16 parts must begin behind the limit, or near it.
+        parts = {0: 1, 1: block_size - 1, 2: NUM_KV_HEADS - 1}[order[0]]
+        in_parts = {0: block_size * ROW, 1: ROW, 2: block_size * HEAD_DIM}[order[0]]
+        self.last = limit // (parts * in_parts) + 2
+        shape = (self.last + 1, block_size, NUM_KV_HEADS, HEAD_DIM)
+        self.k, self.v = (untouched_contiguous(shape, torch.float16, order) for _ in "kv")
+        last_row = sum(stride * (n - 1) for stride, n in zip(self.k.stride(), shape, strict=True))
+        assert last_row > limit
+        self._numbers = torch.Generator().manual_seed(3)
 
     def normal(self, *shape: int) -> torch.Tensor:
-        return torch.randn(*shape, generator=self.numbers).half()
+        return torch.randn(*shape, generator=self._numbers).half()
 
     def fill_last(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Put random K and V into the last block, and return them [block_size, heads, head_dim]."""
@@ -67,9 +62,14 @@ class LargePools:
         return self.k[self.last].clone(), self.v[self.last].clone()
 
 
-@pytest.fixture(params=[(limit, size) for limit in LIMITS for size in BLOCK_SIZES], ids=str)
-def pools(request: pytest.FixtureRequest) -> LargePools:
-    return LargePools(*request.param)
+@pytest.fixture(params=LIMITS)
+def limit(request: pytest.FixtureRequest) -> int:
+    return LIMITS[request.param]
+
+
+@pytest.fixture(params=SHAPES)
+def pools(request: pytest.FixtureRequest, limit: int) -> LargePools:
+    return LargePools(limit, *SHAPES[request.param])
 
 
 @contextmanager
@@ -85,10 +85,16 @@ def attention_of_one(query: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> t
     return torch.einsum("ht,thd->hd", scores.softmax(dim=1), v.double())
 
 
-def test_the_pool_is_not_backed_by_memory() -> None:
-    pool = empty_pool(2**32 // ROW, 1)
+def assert_near(out: torch.Tensor, expected: torch.Tensor) -> None:
+    # Four roundings of fp16 (2^-11 each) of outputs of about 1.
+    torch.testing.assert_close(out.double(), expected, atol=2e-3, rtol=0)
+
+
+def test_pools_are_not_backed_by_memory() -> None:
+    pool = untouched_contiguous((2**32 // ROW, 1, NUM_KV_HEADS, HEAD_DIM), torch.float16)
     assert pool.numel() == 2**32
-    assert pool[-1].sum() == 0
+    assert pool.is_contiguous()
+    assert not pool[-1].any()
 
 
 def test_store_kv(pools: LargePools) -> None:
@@ -109,7 +115,7 @@ def test_paged_decode(pools: LargePools, num_splits: int) -> None:
     split = SplitPlan(num_splits, min_split_tokens=1)
     with watched():
         out = paged_decode(query, pools.k, pools.v, table, lens, scale=1 / 8, split=split)
-    torch.testing.assert_close(out[0].double(), attention_of_one(query[0], k, v), atol=2e-3, rtol=0)
+    assert_near(out[0], attention_of_one(query[0], k, v))
 
 
 def test_paged_prefill(pools: LargePools) -> None:
@@ -122,37 +128,32 @@ def test_paged_prefill(pools: LargePools) -> None:
     with watched():
         out = paged_prefill(query, pools.k, pools.v, table, starts, lens, scale=1 / 8)
     for token in range(num_tokens):
-        expected = attention_of_one(query[token], k[: token + 1], v[: token + 1])
-        torch.testing.assert_close(out[token].double(), expected, atol=2e-3, rtol=0)
+        assert_near(out[token], attention_of_one(query[token], k[: token + 1], v[: token + 1]))
 
 
-def test_contiguous_decode(pools: LargePools) -> None:
-    """The second of two sequences lies behind the limit; the first has no tokens."""
-    num_slots = (pools.last + 1) * pools.block_size // 2
-    rows = [
-        pool.view(-1, NUM_KV_HEADS, HEAD_DIM)[: 2 * num_slots].view(2, num_slots, *pool.shape[2:])
-        for pool in (pools.k, pools.v)
-    ]
-    for row in rows:
-        row[1, :1] = pools.normal(1, NUM_KV_HEADS, HEAD_DIM)
-    query = pools.normal(2, NUM_KV_HEADS, HEAD_DIM)
+def test_contiguous_decode(limit: int) -> None:
+    """The last of two sequences lies behind the limit; the first has no tokens."""
+    shape = (2, limit // ROW + 1, NUM_KV_HEADS, HEAD_DIM)
+    k, v = (untouched_contiguous(shape, torch.float16) for _ in "kv")
+    generator = torch.Generator().manual_seed(3)
+    for tensor in (k, v):
+        tensor[1, :1] = torch.randn(1, NUM_KV_HEADS, HEAD_DIM, generator=generator).half()
+    query = torch.randn(2, NUM_KV_HEADS, HEAD_DIM, generator=generator).half()
     with watched():
-        out = contiguous_decode(query, *rows, torch.tensor([0, 1], dtype=torch.int32), scale=1 / 8)
-    assert torch.equal(out[1], rows[1][1, 0])
+        out = contiguous_decode(query, k, v, torch.tensor([0, 1], dtype=torch.int32), scale=1 / 8)
+    # One key: its V, exactly.
+    assert torch.equal(out[1], v[1, 0])
     assert not out[0].any()
 
 
 def test_copy_blocks(pools: LargePools) -> None:
     k, v = pools.fill_last()
-    pairs = torch.tensor([[pools.last, 0]])
     with watched():
-        copy_blocks(pools.k, pools.v, pairs)
-    assert torch.equal(pools.k[0], k)
-    assert torch.equal(pools.v[0], v)
-    with watched():
+        copy_blocks(pools.k, pools.v, torch.tensor([[pools.last, 0]]))
         copy_blocks(pools.k, pools.v, torch.tensor([[0, pools.last - 1]]))
-    assert torch.equal(pools.k[pools.last - 1], k)
-    assert torch.equal(pools.v[pools.last - 1], v)
+    for block in (0, pools.last - 1):
+        assert torch.equal(pools.k[block], k)
+        assert torch.equal(pools.v[block], v)
 
 
 def test_swap_blocks(pools: LargePools) -> None:
@@ -160,9 +161,8 @@ def test_swap_blocks(pools: LargePools) -> None:
     host = torch.zeros(1, 2, *pools.k.shape[1:], dtype=torch.float16)
     with watched():
         swap_blocks(pools.k, pools.v, host, [SwapMove(True, pools.last, 0)])
-    assert torch.equal(host[0, 0], k)
-    assert torch.equal(host[0, 1], v)
-    with watched():
+        assert torch.equal(host[0, 0], k)
+        assert torch.equal(host[0, 1], v)
         swap_blocks(pools.k, pools.v, host, [SwapMove(False, pools.last - 1, 0)])
     assert torch.equal(pools.k[pools.last - 1], k)
     assert torch.equal(pools.v[pools.last - 1], v)
