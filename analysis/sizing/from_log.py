@@ -9,6 +9,7 @@ from kvtwin.sim.sizing.terms import sum_bytes
 
 from .options import SizeInputs
 
+VLLM_BLOCK_SIZE = 16
 _COUNTS = (
     "tensor_parallel_size",
     "pipeline_parallel_size",
@@ -16,7 +17,6 @@ _COUNTS = (
     "block_size",
     "max_num_seqs",
     "max_num_batched_tokens",
-    "num_gpu_blocks_override",
 )
 
 
@@ -31,6 +31,8 @@ def with_log(inputs: SizeInputs, log: LogFacts) -> SizeInputs:
         reading = getattr(log, name)
         if reading is not None:
             stated[name] = reading.whole
+    if _is_overridden(log):
+        stated["num_gpu_blocks_override"] = log.num_gpu_blocks_override.whole
     if log.model is not None:
         stated["model"] = log.model.value
     length = log.max_model_len or log.concurrency_at
@@ -46,6 +48,14 @@ def with_log(inputs: SizeInputs, log: LogFacts) -> SizeInputs:
         name: value for name, value in stated.items() if getattr(inputs, name) in (None, False)
     }
     return replace(inputs, **unsaid)  # type: ignore[arg-type]
+
+
+def free_before_load(log: LogFacts) -> Stated | None:
+    """Free memory before the weights were loaded, printed or from what is left and they took."""
+    after, weights = log.free_after_load, log.weights
+    if log.free_before_load is not None or after is None or weights is None:
+        return log.free_before_load
+    return replace(after, value=after.value + weights.value)
 
 
 def memory_of_log(deployment: Deployment, accounting: Accounting, log: LogFacts) -> Deployment:
@@ -69,6 +79,20 @@ def memory_of_log(deployment: Deployment, accounting: Accounting, log: LogFacts)
     if log.available_kv is None or not unstated or accounting.name == "trtllm":
         return filled
     return _with_remainder(filled, accounting, log.available_kv, unstated)
+
+
+def _is_overridden(log: LogFacts) -> bool:
+    """Whether the pool has the blocks of the override that the log states.
+
+    vLLM also states one of its own while it estimates CUDA graphs, with a trial pool.
+    """
+    override, blocks, tokens = log.num_gpu_blocks_override, log.num_gpu_blocks, log.num_tokens
+    if override is None or log.available_kv is None or (blocks is None and tokens is None):
+        return override is not None
+    if blocks is not None:
+        return blocks.value == override.value
+    block_size = VLLM_BLOCK_SIZE if log.block_size is None else log.block_size.whole
+    return tokens is not None and tokens.value == override.value * block_size
 
 
 def _with_stated_pool(filled: Deployment, log: LogFacts) -> Deployment:
@@ -98,7 +122,7 @@ def _dtype(said: str) -> str:
 def _parts(deployment: Deployment, log: LogFacts) -> dict[str, Given]:
     """What the log states of weights, activations, CUDA graphs and the rest."""
     parts: dict[str, Given] = {}
-    weights, before, after = log.weights, log.free_before_load, log.free_after_load
+    weights, before, after = log.weights, free_before_load(log), log.free_after_load
     if weights is not None:
         parts["weights"] = _stated(weights)
     elif before is not None and after is not None:

@@ -18,7 +18,7 @@ from kvtwin.sim.sizing.size import size
 from kvtwin.sim.sizing.terms import Source
 from kvtwin.traces import UserError
 
-from .from_log import memory_of_log, with_log
+from .from_log import free_before_load, memory_of_log, with_log
 from .options import SizeInputs
 
 LARGEST_GIB = 10**6
@@ -76,12 +76,12 @@ def _model(stated: SizeInputs) -> ModelSpec:
 
 def _gpu(stated: SizeInputs, log: LogFacts | None) -> tuple[GpuMemory, Source]:
     """The GPU, with the memory that is given or that the log states, else the catalogue's."""
-    total = None if log is None else log.total_memory or log.free_before_load
+    total = None if log is None else log.total_memory or free_before_load(log)
     source: Source = "given"
     if stated.gpu_memory_gib is not None:
         num_bytes, detail = _bytes_of("gpu_memory_gib", stated.gpu_memory_gib), "--gpu-memory-gib"
-    elif total is not None and (total is log.total_memory or stated.gpu is None):
-        what = "" if total is log.total_memory else ", free before loading"
+    elif log is not None and total is not None and (log.total_memory or stated.gpu is None):
+        what = "" if log.total_memory else ", free before loading"
         num_bytes, source, detail = total.num_bytes, "log", f"line {total.line_number}{what}"
     elif stated.gpu is not None:
         return find_gpu(stated.gpu), "catalogue"

@@ -36,10 +36,9 @@ def servable(
             f"({max_model_len:,})"
         )
     elif not pool.fits(end):
-        usable = (pool.num_blocks - pool.num_reserved_blocks) * pool.block_bytes
         reason = (
-            f"it holds {end:,} tokens at its end, {pool.bytes_for(end):,} bytes of KV, and the "
-            f"pool has {usable:,}"
+            f"it holds {end:,} tokens at its end, {pool.bytes_to_admit(end):,} bytes of KV, and the "
+            f"pool has {max(0, pool.usable_bytes):,}"
         )
     return Servable(
         num_prompt_tokens=num_prompt_tokens,
