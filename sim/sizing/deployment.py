@@ -46,8 +46,9 @@ class Deployment:
     activations: Given | None = None
     cuda_graphs: Given | None = None
     other: Given | None = None
-    # Who says how much memory the GPU has, and how much the KV pool.
+    # Who says how much memory the GPU has, its share, and how much the KV pool.
     gpu_memory_source: Source = "catalogue"
+    memory_utilization_source: Source = "given"
     kv_cache_memory_source: tuple[Source, str] = ("given", "--kv-cache-memory-bytes")
 
     @property
@@ -65,6 +66,11 @@ class Deployment:
         return tuple(
             range(start, start + count) for start, count in zip(starts, counts, strict=True)
         )
+
+    @property
+    def utilization_source(self) -> Source:
+        """Who says which share of the memory counts."""
+        return "formula" if self.memory_utilization is None else self.memory_utilization_source
 
     @property
     def num_gpus(self) -> int:

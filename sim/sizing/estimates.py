@@ -4,7 +4,7 @@ import math
 
 from ..model import ModelSpec
 from .deployment import Deployment, Given
-from .terms import Source, Term
+from .terms import Term
 
 # What CUDA context, communication buffers and the like take outside the tensors. vLLM's start-up
 # logs show 0.16 GiB (vllm-project/vllm#12126), 0.20 (#14447), 0.35 (Llama-3.1-8B on a 24 GB card)
@@ -56,7 +56,10 @@ def weights_term(deployment: Deployment, stage: int) -> Term:
         return _taken_off("weights", deployment.weights)
     model, ranks = deployment.model, deployment.tensor_parallel_size
     num_bytes = model.weight_bytes_per_rank(ranks, deployment.stages[stage])
-    whole = f"of {model.weight_bytes / 1e9:.2f} GB; {model.source}. {model.note}".rstrip()
+    precision = f" ({model.precision})" if model.precision else ""
+    whole = (
+        f"of {model.weight_bytes / 1e9:.2f} GB{precision}; {model.source}. {model.note}".rstrip()
+    )
     shared = f"a rank's part {whole}" if num_bytes < model.weight_bytes else f"all {whole}"
     return Term("weights", -num_bytes, "formula", shared)
 
@@ -119,7 +122,7 @@ def profiled_terms(
     """
     total = gpu_memory_term(deployment)
     requested = math.ceil(total.num_bytes * utilization)
-    said: Source = "given" if deployment.memory_utilization is not None else "formula"
+    said = deployment.utilization_source
     return (
         total,
         Term("held_back", requested - total.num_bytes, said, f"{flag} {utilization:g}"),

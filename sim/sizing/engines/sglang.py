@@ -10,7 +10,7 @@ from ..accounting import Accounting, SizedPool
 from ..deployment import Deployment
 from ..estimates import gpu_memory_term, non_torch_term, weights_term
 from ..stage_bytes import kept_by_window, state_bytes_per_request
-from ..terms import Source, Term
+from ..terms import Term
 from .sglang_fraction import default_fraction, size_class
 
 WINDOW_POOL_RATIO = Fraction(8, 10)  # `arg_groups/fields/schedule.py`: swa_full_tokens_ratio
@@ -158,7 +158,7 @@ class Sglang(Accounting):
         total, outside = gpu_memory_term(deployment), non_torch_term(deployment)
         fraction = self.utilization(deployment)
         held_back = math.ceil((total.num_bytes + outside.num_bytes) * (1 - fraction))
-        source: Source = "given" if deployment.memory_utilization is not None else "formula"
+        source = deployment.utilization_source
         detail = f"for activations and CUDA graphs: {self.utilization_flag} {fraction:g}"
         return (
             total,

@@ -15,7 +15,7 @@ from ..estimates import (
     weights_term,
 )
 from ..stage_bytes import kv_bytes_per_token, state_bytes_per_request
-from ..terms import Source, Term, sum_bytes
+from ..terms import Term, sum_bytes
 
 TOKENS_PER_BLOCK = 32  # `llmapi/llm_args.py`: KvCacheConfig.tokens_per_block
 
@@ -111,7 +111,7 @@ class Trtllm(Accounting):
         fraction = self.utilization(deployment)
         num_free_bytes = sum_bytes(free)
         held_back = int(num_free_bytes * fraction) - num_free_bytes if num_free_bytes > 0 else 0
-        source: Source = "given" if deployment.memory_utilization is not None else "formula"
+        source = deployment.utilization_source
         terms = (
             *free,
             Term("held_back", held_back, source, f"{self.utilization_flag} {fraction:g}"),
