@@ -58,8 +58,11 @@ def prefill_tuning(head_dim: int, dtype: torch.dtype) -> Tuning:
     row_bytes = padded(head_dim, 16) * dtype.itemsize
     if dtype.itemsize == 4:  # no matrix instructions: the scores of a tile live in registers
         return Tuning(16, num_warps=4, num_stages=2, query_rows=16)
-    if row_bytes <= 256:
+    if row_bytes <= 128:
         return Tuning(64, num_warps=8, num_stages=3, query_rows=128)
+    if row_bytes <= 256:
+        # 64 keys at a time spill on sm_80 with sinks, or with a block per token.
+        return Tuning(32, num_warps=8, num_stages=3, query_rows=128)
     if row_bytes <= 512:
         return Tuning(32, num_warps=8, num_stages=2, query_rows=64)
     return Tuning(16, num_warps=4, num_stages=2, query_rows=16)

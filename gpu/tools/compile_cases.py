@@ -69,12 +69,13 @@ def compile_cases(*, is_quick: bool) -> Iterator[CompileCase]:
         yield replace(plain, dtype=torch.bfloat16)
         yield replace(plain, head_dim=64, group=1)
         yield replace(plain, head_dim=96, group=7)
-        yield replace(everything, dtype=torch.bfloat16, head_dim=64, num_splits=1)
+        yield replace(everything, dtype=torch.bfloat16, num_splits=1)
         yield replace(plain, block_size=1)
         yield replace(plain, block_size=2048)
         if is_quick:
             continue
-        yield replace(everything, num_splits=1)
+        yield replace(everything, num_splits=1, block_size=1)
+        yield replace(everything, num_splits=1, head_dim=64)
         yield replace(plain, dtype=torch.float32)
         yield from (replace(plain, head_dim=head_dim) for head_dim in (64, 80, 96, 256))
         yield from (replace(plain, dtype=torch.bfloat16, head_dim=d) for d in (64, 96, 256))
