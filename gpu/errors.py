@@ -6,3 +6,7 @@ class KernelInputError(ValueError):
 
     Raised before anything is launched, so nothing has been written.
     """
+
+
+class UnavailableError(RuntimeError):
+    """What was asked for cannot run in this process. One line: what is in the way, what to do."""

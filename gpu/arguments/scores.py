@@ -41,7 +41,7 @@ class Scores:
     @property
     def score_scale(self) -> float:
         """What `attend` multiplies dot products with: see there."""
-        return 2.0 * self.scale / self.soft_cap if self.soft_cap else self.scale * LOG2_E
+        return self.scale / self.soft_cap if self.soft_cap else self.scale * LOG2_E
 
     @property
     def soft_cap_log2(self) -> float:
