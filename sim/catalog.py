@@ -8,8 +8,8 @@ from typing import Any
 
 from kvtwin.traces import UserError
 
-from .layers import AttentionKv, LayerMemory
-from .model import ModelSpec, WeightPart
+from .checkpoint import model_from_config
+from .model import ModelSpec
 from .names import did_you_mean, name_key, name_parts
 
 
@@ -94,24 +94,8 @@ def _gpu(name: str) -> GpuSpec:
 @functools.cache
 def _model(name: str) -> ModelSpec:
     row = _row("models", name)
-    num_layers, num_params = row.pop("num_layers"), row.pop("num_params")
-    weight_bytes = row.pop("weight_bytes", 2 * num_params)
-    latent, window = row.pop("mla_latent_dim", 0), row.pop("sliding_window", 0)
-    num_windows = row.pop("num_window_layers", 0)
-    if latent:
-        full: LayerMemory = AttentionKv(1, latent, 0, replicated=True)
-    else:
-        full = AttentionKv(row["num_kv_heads"], row["head_dim"], row["head_dim"])
-    windowed = AttentionKv(row["num_kv_heads"], row["head_dim"], row["head_dim"], window)
-    layers = [windowed] * num_windows + [full] * (num_layers - num_windows)
-    embedding = row["vocab_size"] * row["hidden_size"]
-    params, num_bytes = num_params - embedding, weight_bytes - 2 * embedding
-    weights = [WeightPart("embedding", embedding, 2 * embedding, "even", None)]
-    for i in range(num_layers):
-        shares = [(i + 1) * n // num_layers - i * n // num_layers for n in (params, num_bytes)]
-        weights.append(WeightPart("layer", shares[0], shares[1], "even", i))
-    row.setdefault("num_active_params", num_params)
-    return ModelSpec(layers=tuple(layers), weights=tuple(weights), **row)
+    config = row.pop("config")
+    return model_from_config(config, where=f"catalog.toml: {name}", **row)
 
 
 def _find(flag: str, name: str) -> str:

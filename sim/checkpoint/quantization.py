@@ -82,7 +82,7 @@ def quantize(model: ModelSpec, quantization: str) -> ModelSpec:
         raise UserError(
             f"--quantization {quantization} is for experts, and {model.name} has none; use another"
         )
-    weights = requantized(model.weights, lambda layer, matrix: chosen)
+    weights = requantized(model.weights, lambda layer, matrix: None if layer is None else chosen)
     return dataclasses.replace(model, weights=weights, precision=chosen.label)
 
 
