@@ -1,7 +1,7 @@
 """Time decode against contiguous KV, torch's attention, and the device's read bandwidth."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import torch
@@ -47,6 +47,13 @@ class BenchRow:
         row = asdict(self) | {"bytes_per_s": self.bytes_per_s}
         row["shape"] = asdict(self.shape) if self.shape else None
         return row
+
+    @classmethod
+    def from_dict(cls, line: dict[str, Any]) -> "BenchRow":
+        """The row that `to_dict` wrote."""
+        kept = {field.name: line[field.name] for field in fields(cls)}
+        kept["shape"] = BenchShape(**line["shape"]) if line["shape"] else None
+        return cls(**kept)
 
 
 def run_bench(

@@ -1,7 +1,7 @@
 """Run cases and probes on a backend, and judge them."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -30,15 +30,25 @@ RUNS = {
 
 
 def run_all(
-    backends: Sequence[Backend], kernels: Sequence[str] = KERNELS, *, quick: bool = False
+    backends: Sequence[Backend],
+    kernels: Sequence[str] = KERNELS,
+    *,
+    quick: bool = False,
+    skip: Container[tuple[str, str, str]] = (),
 ) -> Iterator[Result]:
-    """Every case and probe of `kernels` on every backend, one after the other."""
+    """Every case and probe of `kernels` on every backend, one after the other.
+
+    `skip`: (backend, kernel, configuration) of results that are there already.
+    """
     for backend in backends:
         for kernel in kernels:
             for case in matrix((kernel,), quick=quick):
-                yield run_case(case, backend)
+                if (backend.name, kernel, case.label) not in skip:
+                    yield run_case(case, backend)
             for case in probe_cases(kernel)[: 1 if quick else None]:
                 for name in probes_of(kernel):
+                    if (backend.name, kernel, _probe_label(name, case)) in skip:
+                        continue
                     # torch does not split, so it would be compared with itself.
                     if name != "any split" or backend.name != "torch":
                         yield run_probe(name, case, backend)
@@ -62,7 +72,7 @@ def run_probe(name: str, case: Case, backend: Backend) -> Result:
     probe = probes_of(case.kernel)[name]
     return _judge(
         case.kernel,
-        f"probe {name}: {case.label}",
+        _probe_label(name, case),
         lambda: probe(case, backend.ops, backend.device),
         backend,
         None,
@@ -79,6 +89,10 @@ def probe_cases(kernel: str) -> list[Case]:
     if kernel != "paged_prefill":
         windowed = replace(windowed, num_splits=3)
     return [case, windowed]
+
+
+def _probe_label(name: str, case: Case) -> str:
+    return f"probe {name}: {case.label}"
 
 
 def _judge(

@@ -45,3 +45,16 @@ class Result:
             "verdict": "pass" if self.passed else "fail",
             "problem": self.problem,
         }
+
+    @classmethod
+    def from_dict(cls, line: dict[str, Any]) -> "Result":
+        """The result that `to_dict` wrote."""
+        return cls(
+            line["backend"],
+            line["kernel"],
+            line["configuration"],
+            float(line["error"]),
+            line["tolerance"],
+            line["bytes"],
+            line["problem"],
+        )
