@@ -65,7 +65,7 @@ class StolenBlock(Paged):
         super().grant(seq, num_tokens)
         if self._first is None:
             self._first = seq
-        elif seq.row == 3 and seq.blocks:
+        elif seq.row == 3:
             seq.blocks.append(self._first.blocks.pop())
 
 

@@ -33,7 +33,7 @@ def setting(policy: str, **fields: Any) -> RunConfig:
         ("LeakedBlock", False, r"INV-8: \d+ of 52 slots are free after the last request"),
         ("DoubleGrant", True, r"INV-2: slot \d+ is free and held by request \d"),
         ("SharedBlock", True, r"INV-3: slot 0 is held by request 1 and by request 0, but nothing"),
-        ("BlockTwiceInATable", True, r"INV-3: slot (\d+) is held by request 0 and by request 0,"),
+        ("BlockTwiceInATable", True, r"INV-3: slot \d+ is held by request 0 and by request 0,"),
         ("StolenBlock", True, "INV-7: request 0 has committed 6 tokens to 4 slots"),
         ("BlockOutside", True, "INV-2: request 0 holds slot 4000, outside a pool of 52"),
         ("WrongCount", True, r"INV-1: free runs hold \d+ slots, the free list says \d+"),
