@@ -46,18 +46,23 @@ def verdict(facts: Facts) -> str:
     setting = facts["setting"]
     what = f"{facts['model']} on {_gpus(facts)} ({facts['accounting']})"
     if not facts["works"]:
-        return f"Does not fit: {what}: {facts['problem']}; {_remedy(facts)}"
+        return f"Does not fit: {what}: {facts['problem']}; {_remedy(facts)}."
     fits = (
         f"Fits: {what} holds {_replicas(facts, facts['pool']['num_tokens']):,} KV tokens, "
         f"{_replicas(facts, facts['concurrency']):,.2f} requests of {setting['max_model_len']:,}"
     )
-    mix = facts["lengths"]
-    if mix is not None:
+    mix, limit = facts["lengths"], _replicas(facts, setting["max_num_seqs"])
+    if mix is not None and mix["num_running"] > limit:
+        fits += (
+            f"; there is memory for {mix['num_running']:,.0f} of {mix['name']} at a time, "
+            f"max_num_seqs stops at {limit:,}"
+        )
+    elif mix is not None:
         fits += f", or about {mix['num_running']:,.0f} of {mix['name']} at a time"
     log = facts["log"]
     if log is not None and log["first_disagreement"] is not None:
         fits += f"; the log contradicts itself: {log['first_disagreement']}"
-    return fits
+    return f"{fits}."
 
 
 def _remedy(facts: Facts) -> str:
