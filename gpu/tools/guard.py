@@ -6,13 +6,12 @@ return something and races never show. Under the guard both end in an error of o
 
 from collections import Counter
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 import torch
 
-from .interpreter import innermost, interpreter, replaced
+from .interpreter import interpreter, replaced, unwrapped
 from .races import LaunchLog
 from .views import TensorView, nearest
 
@@ -91,19 +90,13 @@ class MemoryGuard:
                     create_atomic_cas=checked_cas,
                 )
             )
+            patches.enter_context(unwrapped(self._module, MemoryFault))
             self._patches = patches.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._patches.close()
         self._views = []
-        if error is not None and isinstance(innermost(error), MemoryFault):
-            raise innermost(error) from None
 
     def _begin(self, kernel_name: str, arguments: dict[str, Any]) -> None:
         self._kernel_name = kernel_name

@@ -11,11 +11,13 @@ WRITTEN_FOR = "3.9.0"
 EXPECTED_PARAMETERS = {
     "_patch_lang": "fn",
     "_LangPatchScope.restore": "self",
+    "GridExecutor.__call__": "self args_dev kwargs",
     "GridExecutor._init_args_hst": "self args_dev kwargs",
     "GridExecutor._restore_args_dev": "self args_dev args_hst kwargs kwargs_hst",
     "InterpreterBuilder.binary_op": "self lhs rhs op",
     "InterpreterBuilder.unary_op": "self arg op",
     "InterpreterBuilder.cast_impl": "self src dst_type",
+    "InterpreterBuilder.create_assert": "self condition message",
     "InterpreterBuilder.create_atomic_cas": "self ptr cmp val sem scope",
     "InterpreterBuilder.create_atomic_rmw": "self rmwOp ptr val mask sem scope",
     "InterpreterBuilder.create_dot": "self a b d input_precision max_num_imprecise_acc",
@@ -69,11 +71,27 @@ def replaced(owner: Any, **attributes: Any) -> Iterator[None]:
             setattr(owner, name, value)
 
 
-def innermost(error: BaseException) -> BaseException:
-    """Return the exception that a kernel raised; the interpreter wraps it once per nested call."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return error
+@contextmanager
+def unwrapped(module: ModuleType, kind: type[Exception]) -> Iterator[None]:
+    """Let launches raise an error of `kind` as it is.
+
+    The interpreter wraps what a kernel raises in an error of its own, once per nested call.
+    """
+    launch = module.GridExecutor.__call__
+
+    def launch_unwrapped(self: Any, *args_dev: Any, **kwargs: Any) -> None:
+        try:
+            launch(self, *args_dev, **kwargs)
+        except module.InterpreterError as error:
+            cause: BaseException = error
+            while cause.__cause__ is not None:
+                cause = cause.__cause__
+            if isinstance(cause, kind):
+                raise cause from None
+            raise
+
+    with replaced(module.GridExecutor, __call__=launch_unwrapped):
+        yield
 
 
 def _expect(module: ModuleType, version: str, path: str, parameters: str) -> None:

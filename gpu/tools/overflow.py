@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .interpreter import innermost, interpreter, replaced
+from .interpreter import interpreter, replaced, unwrapped
 
 
 class IntegerOverflow(ArithmeticError):
@@ -23,24 +23,29 @@ def int32_checks() -> Iterator[None]:
     module = interpreter()
     builder = module.interpreter_builder
     create_int_cast = module.InterpreterBuilder.create_int_cast
+    create_assert = module.InterpreterBuilder.create_assert
 
     def checked_cast(self: Any, src: Any, dst_type: Any, is_signed: bool) -> Any:
         cast = create_int_cast(self, src, dst_type, is_signed)
         lost = cast.data.astype(src.data.dtype) != src.data
         if lost.any():
-            raise IntegerOverflow(f"{src.data[lost][0]} does not fit {dst_type.scalar} in a cast")
+            raise IntegerOverflow(
+                f"{src.data[lost][0]} does not fit {dst_type.scalar} in a cast in program {self.grid_idx}"
+            )
         return cast
 
+    def checked_assert(self: Any, condition: Any, message: str) -> None:
+        # The interpreter's own check of sums and products is an assertion, known by its words.
+        if "overflow detected" in message and not condition:
+            raise IntegerOverflow(f"{message} in program {self.grid_idx}")
+        create_assert(self, condition, message)
+
     options = dataclasses.replace(builder.options, debug=True, sanitize_overflow=True)
-    try:
-        with (
-            replaced(builder, options=options),
-            replaced(module.InterpreterBuilder, create_int_cast=checked_cast),
-        ):
-            yield
-    except module.InterpreterError as error:
-        cause = innermost(error)
-        # The interpreter's own check is a device_assert, known by its words.
-        if isinstance(cause, IntegerOverflow) or "overflow detected" in str(cause):
-            raise IntegerOverflow(f"{cause} in program {builder.grid_idx}") from error
-        raise
+    with (
+        replaced(builder, options=options),
+        replaced(
+            module.InterpreterBuilder, create_int_cast=checked_cast, create_assert=checked_assert
+        ),
+        unwrapped(module, IntegerOverflow),
+    ):
+        yield

@@ -4,10 +4,12 @@ import subprocess
 import sys
 
 import pytest
+import torch
 import triton
+from tiny_kernels import fail_kernel
 from triton.runtime import interpreter as module
 
-from kvtwin.gpu.tools.interpreter import InterpreterMismatch, innermost, interpreter, replaced
+from kvtwin.gpu.tools.interpreter import InterpreterMismatch, interpreter, replaced, unwrapped
 
 
 def test_a_changed_method_is_named_with_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +53,11 @@ def test_replaced_puts_back_what_was_there_after_an_error() -> None:
     assert Owner.value == 1
 
 
-def test_innermost_is_the_first_cause() -> None:
-    inner, middle, outer = ValueError("inner"), KeyError(), RuntimeError()
-    middle.__cause__, outer.__cause__ = inner, middle
-    assert innermost(outer) is inner
+def test_an_error_of_a_kernel_comes_out_as_it_was_raised() -> None:
+    """Two calls deep, where the interpreter wraps twice."""
+    with pytest.raises(module.InterpreterError):
+        fail_kernel[(1,)](torch.zeros(1))
+    with pytest.raises(ValueError, match=r"^planted$"), unwrapped(interpreter(), ValueError):
+        fail_kernel[(1,)](torch.zeros(1))
+    with pytest.raises(module.InterpreterError), unwrapped(interpreter(), KeyError):
+        fail_kernel[(1,)](torch.zeros(1))

@@ -99,3 +99,18 @@ def dot_kernel(a, b, dst, N: tl.constexpr, PRECISION: tl.constexpr):
     left = tl.load(a + rows * N + columns)
     right = tl.load(b + rows * N + columns)
     tl.store(dst + rows * N + columns, tl.dot(left, right, input_precision=PRECISION))
+
+
+def fail():
+    raise ValueError("planted")
+
+
+@triton.jit
+def helper(pointer):
+    fail()
+
+
+@triton.jit
+def fail_kernel(pointer):
+    """Raise a Python error two calls deep, as the tools' own checks do."""
+    helper(pointer)
