@@ -65,13 +65,9 @@ def _more(kernel: str, plain: Case) -> Iterator[Case]:
     """What takes more than one field."""
     if kernel in DECODES:
         for num_splits, min_split_tokens in SPLITS:
-            lens = (40, 17, 0) if num_splits > 4 else plain.context_lens
-            split = replace(
-                plain,
-                context_lens=lens,
-                num_splits=num_splits,
-                min_split_tokens=min_split_tokens,
-            )
+            # Many splits of few sequences, so that there are not too many programs to interpret.
+            few = {"context_lens": (40, 17, 0), "num_kv_heads": 1} if num_splits > 4 else {}
+            split = replace(plain, **few, num_splits=num_splits, min_split_tokens=min_split_tokens)
             yield replace(split, is_quick=num_splits == 3)
             if num_splits in (2, 16):
                 yield replace(split, sinks=True, window=17)

@@ -21,3 +21,18 @@ def on() -> Iterator[dict[str, Any]]:
     with backends("cpu") as found:
         yield {backend.name: backend for backend in found}
     torch.set_num_threads(num_threads)
+
+
+@pytest.fixture(params=["triton-interpret", "torch"])
+def ops(request: pytest.FixtureRequest, on: dict[str, Any]) -> Any:
+    """The operations of either backend."""
+    return on[request.param].ops
+
+
+@pytest.fixture
+def guarded(on: dict[str, Any]) -> Iterator[Any]:
+    """The interpreted kernels; every access is checked."""
+    from kvtwin.gpu.tools.guard import MemoryGuard
+
+    with MemoryGuard():
+        yield on["triton-interpret"].ops
