@@ -1,7 +1,7 @@
 """What must hold between vLLM's blocks, tokens, concurrency and the memory for them.
 
 Source: `v1/core/kv_cache_utils.py` (`get_kv_cache_capacity`, `_check_enough_kv_cache_memory`) of
-0.32.0. Up to 0.10 the printed size is the pool's; later it is concurrency x length, cut to whole
+0.32.0. Up to 0.19 the printed size is the pool's; later it is concurrency x length, cut to whole
 tokens, where the last block of a request of that length is counted whole.
 """
 
