@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from allocators import Memory, build, can_run, free_slots, sequence, slots_by_position, slots_of
-from conftest import examples
+from example_counts import examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (

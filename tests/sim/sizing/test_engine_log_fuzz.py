@@ -6,7 +6,7 @@ from pathlib import Path
 
 import engine_logs
 import pytest
-from conftest import examples
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
