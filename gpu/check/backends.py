@@ -23,9 +23,10 @@ class Backend:
 def backends(device: str) -> Iterator[list[Backend]]:
     """The backends of "cuda" or "cpu", ready to run inside.
 
-    On a CPU the kernels run in Triton's interpreter, with its 16-bit arithmetic made right, and the
-    torch operations beside them; only those where triton is not installed. TRITON_INTERPRET=1 must
-    have been set before triton was imported. Raises UnavailableError.
+    On a CPU the kernels run in Triton's interpreter, with its 16-bit arithmetic made right and no
+    32-bit integer allowed to wrap, and the torch operations beside them; only those where triton is
+    not installed. TRITON_INTERPRET=1 must have been set before triton was imported. Raises
+    UnavailableError.
     """
     from .. import torch_ops
 
@@ -45,11 +46,13 @@ def backends(device: str) -> Iterator[list[Backend]]:
     from ..tools.fast_interpreter import fast_interpreter
     from ..tools.interpreter import InterpreterMismatch
     from ..tools.low_precision import low_precision
+    from ..tools.overflow import int32_checks
 
     with ExitStack() as stack:
         try:
             stack.enter_context(fast_interpreter())
             stack.enter_context(low_precision())
+            stack.enter_context(int32_checks())
         except InterpreterMismatch as error:
             raise UnavailableError(str(error)) from error
         yield [Backend(INTERPRETED, kernels, device), on_torch]
