@@ -98,6 +98,8 @@ KV_BYTES_PER_TOKEN = {
     "L65": 40 * 4 * 128 * 2 * 2,  # Mistral-Small-24B, 8 KV heads on 2 ranks
     "L67": 32 * 8 * 128 * 2 * 2,
     "L68": 80 * 2 * 128 * 2 * 2,
+    "L69": 5 * 4 * 256 * 2 * 2,  # Gemma-3-4B, in groups of the five full layers
+    "L70": 13 * 4 * 256 * 2 * 2,  # Gemma-2-2B
 }
 
 
