@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 LINK := $(VENV)/src/kvtwin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: compare test test-long bench clean
+.PHONY: compare test test-long bench mutants clean
 
 compare: $(VENV)/.base
 	$(BIN)/kvtwin compare --out out/paper --force
@@ -24,6 +24,10 @@ test-long: SHELL := /bin/bash
 
 bench: $(VENV)/.base
 	$(BIN)/python benchmarks/bench.py
+
+# Faults planted in the kernels, and the test that notices each.
+mutants: $(VENV)/.extras
+	$(BIN)/python tests/gpu/mutants/run_mutants.py --out reports/kernels-mutants.md
 
 $(VENV)/.base: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -62,7 +62,7 @@ def test_the_report_counts_proved_survivors_apart() -> None:
         Verdict(survived, "", "", 1.0),
         Verdict(proved, "", "", 1.0),
     ]
-    text = render(verdicts, ["tests/gpu/test_x.py"])
+    text = render(verdicts)
     assert "3 mutants: 1 killed, 1 equivalent, 1 survived: 50.0% of those that are faults." in text
     assert f"| {killed.name} | {killed.file} | test_x.py::test_y | assert 1 == 2 |" in text
     assert f"- {survived.name}: **not explained**" in text

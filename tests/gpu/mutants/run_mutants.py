@@ -37,8 +37,24 @@ MUTANTS = (
     *faults_prefill.FAULTS,
     *faults_copies.FAULTS,
 )
-# Tests of the compiler and of the tools do not look at what kernels compute.
-NOT_RUN = ("tools", "mutants", "test_compiled.py", "test_compile_limits.py", "test_mutants.py")
+# What looks at the results of kernels, the quickest to notice first.
+TESTS = (
+    "tests/gpu/test_kernel_matrix.py",
+    "tests/gpu/test_extreme_scores.py",
+    "tests/gpu/test_long_strides.py",
+    "tests/gpu/test_large_pools.py",
+)
+# Which operations a file is part of: only their tests run.
+OPERATIONS = {
+    "kernels/attend.py": ("paged_decode", "paged_prefill"),
+    "kernels/merge.py": ("merge_partials", "paged_decode"),
+    "kernels/paged_decode.py": ("paged_decode", "contiguous_decode"),
+    "kernels/paged_prefill.py": ("paged_prefill",),
+    "kernels/store_kv.py": ("store_kv",),
+    "kernels/copy_blocks.py": ("copy_blocks", "swap_blocks"),
+    "kernels/swap_blocks.py": ("swap_blocks",),
+    "arguments/swaps.py": ("swap_blocks",),
+}
 TIMEOUT_FACTOR = 4
 
 
@@ -82,7 +98,15 @@ def plant(mutant: Mutant | None, folder: Path) -> Path:
     return folder
 
 
-def run_tests(import_path: Path, tests: Sequence[str], answer: Path) -> None:
+def selection(mutant: Mutant | None) -> str:
+    """Return pytest's -k: interpreted kernels, of the operations that the mutant's file is part of."""
+    operations = sorted({name for names in OPERATIONS.values() for name in names})
+    if mutant is not None:
+        operations = list(OPERATIONS[mutant.file])
+    return f"({' or '.join(operations)}) and not torch"
+
+
+def run_tests(import_path: Path, selected: str, answer: Path) -> None:
     """Run pytest in this process on the package at `import_path`; write what failed to `answer`."""
     os.chdir(ROOT)
     with Path(os.devnull).open("w") as nowhere:
@@ -94,21 +118,21 @@ def run_tests(import_path: Path, tests: Sequence[str], answer: Path) -> None:
 
     assert Path(kernels.__file__).is_relative_to(import_path), kernels.__file__
     failure = FirstFailure()
-    arguments = [*tests, "-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
+    arguments = [*TESTS, "-k", selected, "-x", "-q", "-p", "no:cacheprovider"]
     code = pytest.main(arguments, plugins=[failure])
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) and not failure.test:
         failure.test, failure.reason = "collection", f"pytest ended with {code!r}"
     answer.write_text(json.dumps([failure.test, failure.reason]), encoding="utf-8")
 
 
-def start(mutant: Mutant | None, folder: Path, tests: Sequence[str]) -> int:
+def start(mutant: Mutant | None, folder: Path) -> int:
     """Fork a process that runs the tests on a mutant (or on the unchanged kernels); return its id."""
     import_path = plant(mutant, folder)
     process = os.fork()
     if process == 0:
         code = 1
         try:
-            run_tests(import_path, tests, folder / "answer.json")
+            run_tests(import_path, selection(mutant), folder / "answer.json")
             code = 0
         finally:
             os._exit(code)
@@ -126,9 +150,7 @@ def verdict_of(mutant: Mutant, folder: Path, status: int, wall_s: float) -> Verd
     return Verdict(mutant, "crash", f"wait status {status}", wall_s)
 
 
-def run_all(
-    mutants: Sequence[Mutant], tests: Sequence[str], num_jobs: int, timeout_s: int
-) -> Iterator[Verdict]:
+def run_all(mutants: Sequence[Mutant], num_jobs: int, timeout_s: int) -> Iterator[Verdict]:
     """Run the mutants, `num_jobs` at a time, and yield verdicts as they come."""
     waiting, running = list(mutants), {}
     with tempfile.TemporaryDirectory() as place:
@@ -136,7 +158,7 @@ def run_all(
             while waiting and len(running) < num_jobs:
                 mutant = waiting.pop(0)
                 folder = Path(place) / f"mutant{len(waiting)}"
-                process = start(mutant, folder, tests)
+                process = start(mutant, folder)
                 running[process] = (mutant, folder, time.monotonic())
             process, status = os.waitpid(-1, os.WNOHANG)
             if process == 0:
@@ -150,20 +172,20 @@ def run_all(
             shutil.rmtree(folder)
 
 
-def baseline_s(tests: Sequence[str]) -> float:
+def baseline_s() -> float:
     """Run the tests on unchanged kernels; return the seconds, or raise SystemExit if they fail."""
     unchanged = Mutant("unchanged", "", "", "")
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "unchanged"
         begun = time.monotonic()
-        _, status = os.waitpid(start(None, folder, tests), 0)
+        _, status = os.waitpid(start(None, folder), 0)
         verdict = verdict_of(unchanged, folder, status, time.monotonic() - begun)
     if verdict.is_killed:
         raise SystemExit(f"the unchanged kernels fail {verdict.killer}: {verdict.reason}")
     return verdict.wall_s
 
 
-def render(verdicts: Sequence[Verdict], tests: Sequence[str]) -> str:
+def render(verdicts: Sequence[Verdict]) -> str:
     """Return the report."""
     order = {mutant.name: number for number, mutant in enumerate(MUTANTS)}
     verdicts = sorted(verdicts, key=lambda verdict: order[verdict.mutant.name])
@@ -197,7 +219,7 @@ def render(verdicts: Sequence[Verdict], tests: Sequence[str]) -> str:
         lines.append("None.")
     lines += [
         "",
-        f"torch {torch.__version__}, triton {triton.__version__}; tests: {', '.join(tests)}.",
+        f"torch {torch.__version__}, triton {triton.__version__}; tests: {', '.join(TESTS)}.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -207,24 +229,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make mutants")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", default="", help="mutants whose name contains this")
-    parser.add_argument("--tests", nargs="+", help="instead of all tests of the kernels")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    tests = options.tests or [
-        path.relative_to(ROOT).as_posix()
-        for path in sorted((ROOT / "tests" / "gpu").glob("test_*.py"))
-        if path.name not in NOT_RUN
-    ]
     mutants = [mutant for mutant in MUTANTS if options.only in mutant.name]
-    seconds = baseline_s(tests)
+    seconds = baseline_s()
     print(f"unchanged: passes in {seconds:.0f} s", flush=True)
     verdicts = []
-    for verdict in run_all(mutants, tests, options.jobs, int(TIMEOUT_FACTOR * seconds) + 30):
+    for verdict in run_all(mutants, options.jobs, int(TIMEOUT_FACTOR * seconds) + 30):
         verdicts.append(verdict)
         word = f"killed by {verdict.killer}" if verdict.is_killed else "SURVIVED"
         print(f"{len(verdicts)}/{len(mutants)} {verdict.mutant.name}: {word}", flush=True)
     if options.out is not None:
-        options.out.write_text(render(verdicts, tests), encoding="utf-8")
+        options.out.write_text(render(verdicts), encoding="utf-8")
     unexplained = [v for v in verdicts if not v.is_killed and not v.mutant.why_equivalent]
     return 1 if unexplained else 0
 
