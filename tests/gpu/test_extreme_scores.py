@@ -46,7 +46,9 @@ STRONG_TOKENS = pytest.mark.parametrize("strong_token", [0, 20, CONTEXT_LEN - 1]
 @BACKENDS
 @STRONG_TOKENS
 @pytest.mark.parametrize("num_splits", [1, 3])
-def test_decode_of_one_key_that_outweighs_all(ops: Any, strong_token: int, num_splits: int) -> None:
+def test_paged_decode_of_one_key_that_outweighs_all(
+    ops: Any, strong_token: int, num_splits: int
+) -> None:
     out = ops.paged_decode(
         unit_query(1),
         **inputs(strong_token, 1.0),
@@ -60,7 +62,7 @@ def test_decode_of_one_key_that_outweighs_all(ops: Any, strong_token: int, num_s
 @BACKENDS
 @STRONG_TOKENS
 @pytest.mark.parametrize("num_splits", [1, 3])
-def test_decode_of_one_key_that_weighs_nothing(
+def test_paged_decode_of_one_key_that_weighs_nothing(
     ops: Any, strong_token: int, num_splits: int
 ) -> None:
     out = ops.paged_decode(
@@ -78,7 +80,7 @@ def test_decode_of_one_key_that_weighs_nothing(
 
 @BACKENDS
 @STRONG_TOKENS
-def test_prefill_of_one_key_that_outweighs_all(ops: Any, strong_token: int) -> None:
+def test_paged_prefill_of_one_key_that_outweighs_all(ops: Any, strong_token: int) -> None:
     out = ops.paged_prefill(
         unit_query(CONTEXT_LEN),
         **inputs(strong_token, 1.0),
