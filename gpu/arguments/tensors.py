@@ -16,10 +16,10 @@ def check_pools(k_pool: torch.Tensor, v_pool: torch.Tensor) -> None:
     """K and V [num_blocks, block_size, num_kv_heads, head_dim], any strides but the last, 1."""
     check_rows("k_pool", k_pool, 4)
     check_rows("v_pool", v_pool, 4)
-    if v_pool.shape != k_pool.shape:
-        fail(f"v_pool has shape {list(v_pool.shape)}; k_pool has {list(k_pool.shape)}")
     if 0 in k_pool.shape:
         fail(f"k_pool has shape {list(k_pool.shape)}; every dimension must be at least 1")
+    if v_pool.shape != k_pool.shape:
+        fail(f"v_pool has shape {list(v_pool.shape)}; k_pool has {list(k_pool.shape)}")
     check_same("v_pool", v_pool, "k_pool", k_pool)
 
 
