@@ -78,6 +78,7 @@ def broken_limits(case: CompileCase, arch: int, kernel_name: str, code: MachineC
 def render(rows: Sequence[CompiledRow], archs: Sequence[int]) -> str:
     """Return the report."""
     num_broken = sum(bool(row.broken_limits) for row in rows)
+    num_spilling = sum(row.code.num_spills > 0 for row in rows)
     names = " and ".join(f"sm_{arch}" for arch in archs)
     lines = [
         "# Compiled kernels",
@@ -89,9 +90,9 @@ def render(rows: Sequence[CompiledRow], archs: Sequence[int]) -> str:
         "float16 and bfloat16 at head dims up to 128: no spills, loads of K and V of 16 bytes a thread, a matrix",
         "instruction for every dot. All: shared memory within the arch, loads no narrower in the binary than in PTX.",
         "Tables of loads and stores: bytes a thread x instructions in PTX, prologue and loop body. Dots: by matrix",
-        "instruction / all, and their instructions in the binary. float32 dots have none: they are exact products.",
+        "instruction / all, and their instructions in the binary. float32 is multiplied without them, in full precision.",
         "",
-        f"{len(rows)} compiled, {num_broken} beyond a limit.",
+        f"{len(rows)} compiled, {num_broken} beyond a limit, {num_spilling} with spills.",
     ]
     for operation in dict.fromkeys(row.case.operation for row in rows):
         lines += [

@@ -93,10 +93,12 @@ def test_quick_cases_are_some_of_all_cases() -> None:
 def test_the_report_counts_and_names_what_is_beyond_a_limit() -> None:
     rows = [
         CompiledRow(HALF, 80, "decode_kernel", GOOD, []),
-        CompiledRow(replace(HALF, group=7), 90, "decode_kernel", GOOD, ["3 spills"]),
+        CompiledRow(
+            replace(HALF, group=7), 90, "decode_kernel", replace(GOOD, num_spills=3), ["3 spills"]
+        ),
     ]
     text = render(rows, [80, 90])
-    assert "2 compiled, 1 beyond a limit." in text
+    assert "2 compiled, 1 beyond a limit, 1 with spills." in text
     lines = [line for line in text.splitlines() if "decode_kernel" in line]
     assert lines[0] == (
         "| float16, head_dim 128, group 4, block_size 16, NHD | sm_80 | decode_kernel | 96 | 0 | 34,560 | "
