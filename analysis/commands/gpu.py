@@ -81,7 +81,7 @@ def check(
 def bench(as_json: JsonOption = False) -> None:
     """Time decode on a GPU: bytes per second, against contiguous KV and torch's attention."""
     if _choose(None) != "cuda":
-        raise UserError("kvtwin gpu bench: no CUDA device here, and nothing else is worth timing")
+        raise UserError("gpu bench needs a CUDA device and torch finds none; gpu check runs without one")
     from kvtwin.gpu.bench import bench_shapes, run_bench, time_on_gpu
     from kvtwin.gpu.report import BENCH_HEADER, bench_line
 
