@@ -11,6 +11,7 @@ from kvtwin.sim.sizing.levers import levers
 from kvtwin.sim.sizing.size import Sizing, size
 from kvtwin.sim.sizing.stage_bytes import kv_bytes_per_token
 
+from .from_log import version_of
 from .options import SizeInputs
 from .questions import mix_answer, prefix_answer, request_answer, session_answer
 
@@ -93,7 +94,7 @@ def _log(log: LogFacts, sizing: Sizing) -> dict[str, Any]:
     predicted = {
         "available_kv": sizing.available_bytes,
         "num_gpu_blocks": sizing.num_blocks,
-        "num_tokens": sizing.pool.num_tokens,
+        "num_tokens": sizing.pool.num_tokens_printed_by(version_of(log)),
         "max_concurrency": float(sizing.concurrency),
     }
     compared = []

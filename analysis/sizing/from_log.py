@@ -1,5 +1,6 @@
 """What an engine's start-up log fills in: settings, and the memory that it states."""
 
+import re
 from dataclasses import replace
 
 from kvtwin.sim.sizing.accounting import Accounting
@@ -10,6 +11,9 @@ from kvtwin.sim.sizing.terms import sum_bytes
 from .options import SizeInputs
 
 VLLM_BLOCK_SIZE = 16
+# Before, the estimate was printed and the pool cut without it.
+FIRST_TO_SET_GRAPHS_ASIDE = (0, 21)
+NEWEST = (10**6, 0)
 _COUNTS = (
     "tensor_parallel_size",
     "pipeline_parallel_size",
@@ -144,14 +148,39 @@ def _parts(deployment: Deployment, log: LogFacts) -> dict[str, Given]:
     elif before is not None:
         outside = deployment.gpu.memory_bytes - before.num_bytes
         parts["other"] = Given(max(0, outside), "log", _where(before, "total less that"))
-    if log.consumed is not None:
-        # Where vLLM states one figure for weights and the rest, its peak holds the graphs' estimate.
-        parts["cuda_graphs"] = Given(0, "log", "within the activations' figure")
-    elif log.cuda_graph_estimate is not None:
-        parts["cuda_graphs"] = _stated(log.cuda_graph_estimate)
-    elif log.engine == "vllm":
-        parts["cuda_graphs"] = Given(0, "log", "the log sets nothing aside for them")
+    if log.engine == "vllm":
+        parts["cuda_graphs"] = _graphs(log)
     return parts
+
+
+def _graphs(log: LogFacts) -> Given:
+    """What vLLM takes off for CUDA graphs before the pool is cut; older versions capture later."""
+    estimate = log.cuda_graph_estimate
+    if estimate is None:
+        return Given(0, "log", "the log sets nothing aside for them")
+    if log.consumed is not None:
+        # One figure for weights and the rest: its peak holds the estimate.
+        return Given(0, "log", "within the activations' figure")
+    if _is_kept_out(estimate, log) or version_of(log) < FIRST_TO_SET_GRAPHS_ASIDE:
+        return Given(0, "log", f"line {estimate.line_number} only states an estimate")
+    return _stated(estimate)
+
+
+def _is_kept_out(estimate: Stated, log: LogFacts) -> bool:
+    """Whether the KV memory that the log states has room for the graphs yet."""
+    terms = (log.weights, log.activation_peak, log.non_torch)
+    budget = log.budget
+    if budget is None or log.available_kv is None or not all(terms):
+        return False
+    left = budget.num_bytes - sum(term.num_bytes for term in terms if term is not None)
+    return abs(left - log.available_kv.num_bytes) < estimate.num_bytes / 2
+
+
+def version_of(log: LogFacts) -> tuple[int, int]:
+    """(0, 19) of `0.19.1rc2.dev3`; what the log does not state is taken for the newest."""
+    said = "" if log.version is None else log.version.value
+    numbers = re.match(r"v?(\d+)\.(\d+)", said)
+    return (int(numbers[1]), int(numbers[2])) if numbers else NEWEST
 
 
 def _with_remainder(

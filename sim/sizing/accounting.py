@@ -35,6 +35,10 @@ class SizedPool(ABC):
         """Bytes that requests can hold."""
         return self.pool_bytes - self.num_reserved_blocks * self.block_bytes
 
+    def num_tokens_printed_by(self, version: tuple[int, int]) -> int:
+        """The KV-cache size as (major, minor) `version` of the engine printed it."""
+        return self.num_tokens
+
     @abstractmethod
     def bytes_for(self, num_tokens: int) -> int:
         """Bytes of pool that one decoding request with `num_tokens` committed tokens holds, whole blocks.

@@ -1,20 +1,24 @@
 """Memory that is neither weights nor KV, estimated from shapes. Nothing here is calibrated."""
 
 import math
+from fractions import Fraction
 
 from ..model import ModelSpec
 from .deployment import Deployment, Given
 from .terms import Term
 
 # What CUDA context, communication buffers and the like take outside the tensors. vLLM's start-up
-# logs show 0.16 GiB (vllm-project/vllm#12126), 0.20 (#14447), 0.35 (Llama-3.1-8B on a 24 GB card)
-# and 1.79 (#10511): an assumption.
+# logs show 0.13 to 0.35 GiB on a GPU alone (0.24 to 0.26 in 0.19 on an H100), and where ranks talk to
+# each other 2.06 to 2.21 (0.19, two and four ranks), 0.55 to 2.15 before: an assumption.
 NON_TORCH_BYTES = 35 * 2**30 // 100
+NON_TORCH_BYTES_OF_RANKS = 21 * 2**30 // 10
 ACTIVATION_ELEMENT_BYTES = 2  # bf16
-# Logits in fp32 with their copies, sorted and summed, while a step's tokens are sampled: vLLM's log
-# of a peak of 1.26 GiB for 256 sequences and a vocabulary of 128,256, the same on one rank as on
-# two (vllm-project/vllm#10511).
-SAMPLING_BYTES_PER_LOGIT = 41
+# Logits with their copies, sorted and summed, while a step's tokens are sampled, and a fixed part:
+# fitted to the peaks that vLLM 0.19 printed on H100s with 1,024 sequences for Llama-3.1-8B,
+# Qwen2.5-7B, gemma-2, gpt-oss-20b and Mistral-Small (within 0.03 GiB; llm-d-incubation/
+# llm-d-planner accuracy/results). Up to 0.16 it was 38 to 41 B; by the source of 0.32 it may be less.
+SAMPLING_BYTES_PER_LOGIT = Fraction(72, 5)
+SAMPLING_FIXED_BYTES = 12 * 2**30 // 100
 # The median of eleven start-up logs of vLLM 0.19 to 0.28 that state "Estimated CUDA graph memory":
 # 0.17, 0.22, 0.36, 0.36, 0.37, 0.61, 0.64, 0.78, 1.10, 1.21 and 1.97 GiB. It depends on the model, on
 # how many batch sizes are captured and on the attention backend: an assumption.
@@ -47,7 +51,10 @@ def activation_peak_bytes(
     are not alive together.
     """
     layers = num_batched_tokens * activation_bytes_per_token(model, tensor_parallel_size)
-    return max(layers, num_sampled_sequences * model.vocab_size * SAMPLING_BYTES_PER_LOGIT)
+    if not num_sampled_sequences:
+        return layers
+    logits = num_sampled_sequences * model.vocab_size
+    return max(layers, math.ceil(logits * SAMPLING_BYTES_PER_LOGIT) + SAMPLING_FIXED_BYTES)
 
 
 def weights_term(deployment: Deployment, stage: int) -> Term:
@@ -98,7 +105,10 @@ def non_torch_term(deployment: Deployment) -> Term:
     """What is outside the tensors: CUDA context, communication buffers, libraries."""
     if deployment.other is not None:
         return _taken_off("non_torch", deployment.other)
-    return Term("non_torch", -NON_TORCH_BYTES, "estimate", "assumed: 0.35 GiB")
+    if deployment.tensor_parallel_size * deployment.pipeline_parallel_size == 1:
+        return Term("non_torch", -NON_TORCH_BYTES, "estimate", "assumed: 0.35 GiB")
+    detail = "assumed: 2.1 GiB where ranks talk to each other"
+    return Term("non_torch", -NON_TORCH_BYTES_OF_RANKS, "estimate", detail)
 
 
 def gpu_memory_term(deployment: Deployment) -> Term:

@@ -12,6 +12,8 @@ from ..terms import Term
 from .vllm_groups import Group, block_bytes, group_layers
 from .vllm_specs import LayerSpec, attention_block_size, layer_specs, state_padding
 
+# Before, the printed size was blocks // groups x block size.
+FIRST_TO_DERIVE_SIZE = (0, 20)
 # (least GPU memory, tokens, requests) in a step of `vllm serve` (`engine/arg_utils.py`:
 # get_batch_defaults); an A100 is treated as a small GPU.
 STEP_LIMITS = ((160 * 2**30, 16_384, 1_024), (70 * 2**30, 8_192, 1_024), (0, 2_048, 256))
@@ -51,6 +53,11 @@ class VllmPool(SizedPool):
             f"the concurrency at max_model_len x max_model_len ({self.max_model_len:,}), as vLLM prints it; "
             f"{self.num_blocks:,} blocks of {self.block_size} tokens in {len(self.groups)} group(s)"
         )
+
+    def num_tokens_printed_by(self, version: tuple[int, int]) -> int:
+        if version < FIRST_TO_DERIVE_SIZE:
+            return self.num_blocks // len(self.groups) * self.block_size
+        return self.num_tokens
 
     def bytes_for(self, num_tokens: int) -> int:
         held = (group.blocks_held(num_tokens, states=self.states) for group in self.groups)
