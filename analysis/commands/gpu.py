@@ -44,7 +44,6 @@ def check(
         # Triton and numpy read these when they are first imported.
         os.environ["TRITON_INTERPRET"] = "1"
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    import torch
 
     from kvtwin.gpu.check import KERNELS, backends, run_all
     from kvtwin.gpu.errors import UnavailableError
@@ -56,8 +55,6 @@ def check(
     for name in chosen:
         if name not in KERNELS:
             raise UserError(f"--kernel {name}: no such kernel; choose from {', '.join(KERNELS)}")
-    if device == "cpu":
-        torch.set_num_threads(1)  # small operations: more threads are slower
     results = []
     try:
         with backends(device) as found:
@@ -81,7 +78,9 @@ def check(
 def bench(as_json: JsonOption = False) -> None:
     """Time decode on a GPU: bytes per second, against contiguous KV and torch's attention."""
     if _choose(None) != "cuda":
-        raise UserError("gpu bench needs a CUDA device and torch finds none; gpu check runs without one")
+        raise UserError(
+            "gpu bench needs a CUDA device and torch finds none; gpu check runs without one"
+        )
     from kvtwin.gpu.bench import bench_shapes, run_bench, time_on_gpu
     from kvtwin.gpu.report import BENCH_HEADER, bench_line
 
@@ -100,15 +99,14 @@ def bench(as_json: JsonOption = False) -> None:
 
 def _choose(device: str | None) -> str:
     """The device to use. Raises UserError where there is none, or nothing to use it with."""
-    if device not in (None, "cuda", "cpu"):
-        raise UserError(f"--device {device}: choose cuda or cpu")
     try:
-        import torch
-    except ImportError as error:
+        from kvtwin.gpu.devices import choose_device
+        from kvtwin.gpu.errors import UnavailableError
+    except ModuleNotFoundError as error:
         raise UserError(
-            "kvtwin gpu needs torch, and triton for the kernels: pip install 'kvtwin[gpu]'"
+            f"kvtwin gpu needs {error.name}, which is not installed: pip install 'kvtwin[gpu]'"
         ) from error
-    has_cuda = torch.cuda.is_available()
-    if device == "cuda" and not has_cuda:
-        raise UserError("--device cuda: torch finds no CUDA device; try --device cpu")
-    return device or ("cuda" if has_cuda else "cpu")
+    try:
+        return choose_device(device)
+    except UnavailableError as error:
+        raise UserError(str(error)) from error

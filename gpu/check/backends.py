@@ -5,6 +5,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import ModuleType
 
+import torch
+
 from ..errors import UnavailableError
 
 INTERPRETED = "triton-interpret"
@@ -49,6 +51,9 @@ def backends(device: str) -> Iterator[list[Backend]]:
     from ..tools.overflow import int32_checks
 
     with ExitStack() as stack:
+        # Small operations: more threads are slower.
+        stack.callback(torch.set_num_threads, torch.get_num_threads())
+        torch.set_num_threads(1)
         try:
             stack.enter_context(fast_interpreter())
             stack.enter_context(low_precision())

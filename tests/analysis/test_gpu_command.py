@@ -61,8 +61,8 @@ def test_a_failure_has_exit_code_1() -> None:
     ("arguments", "message"),
     [
         (("check", "--kernel", "decode"), "--kernel decode: no such kernel; choose from paged_"),
-        (("check", "--device", "tpu"), "--device tpu: choose cuda or cpu"),
-        (("check", "--device", "cuda"), "--device cuda: torch finds no CUDA device"),
+        (("check", "--device", "tpu"), "device tpu: choose cuda or cpu"),
+        (("check", "--device", "cuda"), "device cuda: torch finds no CUDA device; choose cpu"),
         (("bench",), "gpu bench needs a CUDA device and torch finds none"),
     ],
 )
@@ -77,7 +77,7 @@ def test_what_cannot_be_done_is_one_line(arguments: tuple[str, ...], message: st
 def test_without_torch_it_says_what_to_install() -> None:
     done = kvtwin("gpu", "check", before="import sys\nsys.modules['torch'] = None")
     assert done.returncode == 2
-    assert "pip install 'kvtwin[gpu]'" in done.stderr
+    assert "needs torch, which is not installed: pip install 'kvtwin[gpu]'" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 

@@ -12,15 +12,10 @@ os.environ["TRITON_INTERPRET"] = "1"
 @pytest.fixture(scope="module")
 def on() -> Iterator[dict[str, Any]]:
     """The backends of this machine by name, their arithmetic made right while a module's tests run."""
-    import torch
-
     from kvtwin.gpu.check import backends
 
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     with backends("cpu") as found:
         yield {backend.name: backend for backend in found}
-    torch.set_num_threads(num_threads)
 
 
 @pytest.fixture(params=["triton-interpret", "torch"])
