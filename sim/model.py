@@ -16,7 +16,7 @@ KV_DTYPE_BYTES = {"auto": 2, "bfloat16": 2, "float16": 2, "fp8": 1}
 # holds all.
 Split = Literal["even", "kv_heads", "none"]
 # Parts before the first layer; `correction` is mostly a tower for images, which is there, too.
-INPUT_PARTS = ("embedding", "positions", "embedding_norm", "correction")
+INPUT_PARTS = ("embedding", "positions", "embedding_norm", "layer_embedding", "altup", "correction")
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,17 @@ import dataclasses
 from collections.abc import Callable
 
 from .family import Family
+from .family_rules import (
+    BIASED,
+    GEMMA,
+    dbrx,
+    falcon,
+    four_times_hidden,
+    gemma3n,
+    gpt_bigcode,
+    mpt,
+    stablelm,
+)
 from .fields import Fields
 
 LIKE_LLAMA = _LLAMA = Family(
@@ -17,12 +28,6 @@ _QWEN2 = Family(qkv_bias=True, window_is_optional=True)
 _QWEN3 = Family(
     qkv_bias="attention_bias", output_bias="attention_bias", qk_norm="head", window_is_optional=True
 )
-_GEMMA = Family(
-    tied=True, qkv_bias="attention_bias", output_bias="attention_bias", defaults={"head_dim": 256}
-)
-_BIASED = Family(
-    tied=True, gated=False, qkv_bias=True, output_bias=True, mlp_bias=True, norm_bias=True
-)
 _LATENT = Family(qkv_bias="attention_bias", output_bias="attention_bias")
 _GRANITE_MOE = Family(
     qkv_bias="attention_bias",
@@ -31,97 +36,14 @@ _GRANITE_MOE = Family(
     shared_ffn="shared_intermediate_size",
 )
 
-
-def _four_times_hidden(family: Family) -> Callable[[Fields], Family]:
-    """GPT-2 and its like make the feed-forward 4 x hidden_size where the file does not say."""
-
-    def read(fields: Fields) -> Family:
-        width = 4 * fields.whole("hidden_size")
-        return dataclasses.replace(family, defaults={**family.defaults, "intermediate_size": width})
-
-    return read
-
-
-def _gpt_bigcode(fields: Fields) -> Family:
-    family = _four_times_hidden(dataclasses.replace(_BIASED, position_rows=0))(fields)
-    heads = 1 if fields.flag("multi_query", True) else fields.whole("num_attention_heads")
-    return dataclasses.replace(family, defaults={**family.defaults, "num_key_value_heads": heads})
-
-
-def _falcon(fields: Fields) -> Family:
-    """Multi-query with one norm (7B), or grouped-query with two (40B)."""
-    new = fields.flag("new_decoder_architecture")
-    heads = fields.whole("num_attention_heads")
-    if not new:
-        heads = 1 if fields.flag("multi_query", True) else heads
-    else:
-        heads = fields.whole("num_key_value_heads", heads)
-    norms = fields.whole("num_ln_in_parallel_attn", 2 if new else 1)
-    if not (new or fields.flag("parallel_attn", True)):
-        norms = 2
-    defaults = {
-        "intermediate_size": 4 * fields.whole("hidden_size"),
-        "max_position_embeddings": 2048,
-    }
-    return Family(
-        tied=True,
-        gated=False,
-        qkv_bias="bias",
-        output_bias="bias",
-        mlp_bias="bias",
-        norms=norms,
-        norm_bias=True,
-        defaults=defaults,
-        overrides={"num_key_value_heads": heads},  # the file of the 7B says 71
-    )
-
-
-def _mpt(fields: Fields) -> Family:
-    width = fields.whole("expansion_ratio", 4, most=64) * fields.whole("hidden_size")
-    attention = fields.table("attn_config") or Fields({}, fields.where)
-    heads = attention.whole("kv_n_heads", fields.whole("num_attention_heads"))
-    if not fields.flag("no_bias", True):
-        fields.refuse("no_bias", "must be true: MPT models with biases are not known here")
-    return Family(
-        tied=True,
-        gated=False,
-        defaults={"intermediate_size": width, "num_key_value_heads": heads},
-    )
-
-
-def _stablelm(fields: Fields) -> Family:
-    norms = 1 if fields.flag("use_parallel_residual") else 2
-    return Family(
-        qkv_bias="use_qkv_bias",
-        norms=norms,
-        norm_bias=True,
-        qk_norm="whole",
-        qk_norm_if="qk_layernorm",
-    )
-
-
-def _dbrx(fields: Fields) -> Family:
-    attention, ffn = fields.table("attn_config"), fields.table("ffn_config")
-    if attention is None or ffn is None:
-        fields.missing("attn_config" if attention is None else "ffn_config")
-    defaults = {
-        "num_key_value_heads": attention.whole("kv_n_heads"),
-        "num_experts": ffn.whole("moe_num_experts"),
-        "num_experts_per_tok": ffn.whole("moe_top_k"),
-        "moe_intermediate_size": ffn.whole("ffn_hidden_size"),
-        "intermediate_size": ffn.whole("ffn_hidden_size"),
-    }
-    return Family(defaults=defaults)
-
-
 _MIXTRAL = dataclasses.replace(_LLAMA, expert_ffn="intermediate_size")
-_GPT2 = _four_times_hidden(dataclasses.replace(_BIASED, position_rows=0))
+_GPT2 = four_times_hidden(dataclasses.replace(BIASED, position_rows=0))
 _DEEPSEEK_V3 = dataclasses.replace(_LATENT, router_correction=True)
 _QWEN2_MOE = dataclasses.replace(
     _QWEN2, shared_ffn="shared_expert_intermediate_size", shared_gate=True
 )
 _GEMMA3 = dataclasses.replace(
-    _GEMMA,
+    GEMMA,
     norms=4,
     qk_norm="head",
     window_period=6,
@@ -162,13 +84,15 @@ FAMILIES: dict[str, Family | Callable[[Fields], Family]] = {
         shared_gate=True,
         defaults={"head_dim": 256},
     ),
-    "gemma": _GEMMA,
+    "gemma": GEMMA,
     "gemma2": dataclasses.replace(
-        _GEMMA, norms=4, window_period=2, defaults={"head_dim": 256, "sliding_window": 4096}
+        GEMMA, norms=4, window_period=2, defaults={"head_dim": 256, "sliding_window": 4096}
     ),
     "gemma3": _GEMMA3,
     "gemma3_text": _GEMMA3,
-    "phi": dataclasses.replace(_BIASED, tied=False, norms=1, head_bias=True),
+    "gemma3n": gemma3n,
+    "gemma3n_text": gemma3n,
+    "phi": dataclasses.replace(BIASED, tied=False, norms=1, head_bias=True),
     "phi3": Family(),
     "phimoe": Family(
         qkv_bias="attention_bias",
@@ -177,27 +101,25 @@ FAMILIES: dict[str, Family | Callable[[Fields], Family]] = {
         norm_bias=True,
         expert_ffn="intermediate_size",
     ),
-    "opt": dataclasses.replace(_BIASED, position_rows=2),
+    "opt": dataclasses.replace(BIASED, position_rows=2),
     "gpt2": _GPT2,
-    "gpt_bigcode": _gpt_bigcode,
-    "gptj": _four_times_hidden(
+    "gpt_bigcode": gpt_bigcode,
+    "gptj": four_times_hidden(
         Family(gated=False, mlp_bias=True, head_bias=True, norms=1, norm_bias=True)
     ),
     "gpt_neox": dataclasses.replace(
-        _BIASED,
+        BIASED,
         tied=False,
         qkv_bias="attention_bias",
         output_bias="attention_bias",
         defaults={"attention_bias": True},
     ),
-    "bloom": _four_times_hidden(
-        dataclasses.replace(
-            _BIASED, embedding_norm=True, defaults={"max_position_embeddings": 2048}
-        )
+    "bloom": four_times_hidden(
+        dataclasses.replace(BIASED, embedding_norm=True, defaults={"max_position_embeddings": 2048})
     ),
-    "falcon": _falcon,
-    "mpt": _mpt,
-    "stablelm": _stablelm,
+    "falcon": falcon,
+    "mpt": mpt,
+    "stablelm": stablelm,
     "starcoder2": Family(
         tied=True,
         gated=False,
@@ -244,7 +166,7 @@ FAMILIES: dict[str, Family | Callable[[Fields], Family]] = {
     "exaone4": Family(qk_norm="head"),
     "nemotron": dataclasses.replace(_LLAMA, gated=False, norm_bias=True),
     "ernie4_5": Family(tied=True, qkv_bias="use_bias", output_bias="use_bias", mlp_bias="use_bias"),
-    "dbrx": _dbrx,
+    "dbrx": dbrx,
     "deepseek_v2": _LATENT,
     "deepseek_v3": _DEEPSEEK_V3,
     "kimi_k2": _DEEPSEEK_V3,

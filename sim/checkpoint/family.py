@@ -14,9 +14,12 @@ class Family:
 
     `norms`: vectors of hidden_size a layer, with a bias if `norm_bias`. `qk_norm`: a norm of Q and
     of K, over one head or over all of them, where the field `qk_norm_if` (if named) is true.
-    `position_rows`: rows of learned positions beyond max_position_embeddings. `window_period`:
+    `query_gate`: Q comes with a gate as wide. `sinks`: an element a head. `per_layer_inputs`: as in
+    Gemma 3n. `position_rows`: rows of learned positions beyond max_position_embeddings. `window_period`:
     every so-many-th layer attends in full, the others through a window, or, if `recurrent`, not at
-    all. `full_interval`: the same with chunks. `dense_ffn`, `expert_ffn`: fields of their widths.
+    all. `full_interval`: the same with chunks. `dense_ffn`, `expert_ffn`, `shared_ffn`: fields of
+    the widths of a dense feed-forward, of an expert and of all shared experts (if not
+    num_shared_experts says it); `shared_gate`: one vector decides on the shared ones.
     `defaults` stand in for absent fields, `overrides` go before the file's.
     """
 
@@ -35,6 +38,7 @@ class Family:
     sinks: bool = False
     position_rows: int | None = None
     embedding_norm: bool = False
+    per_layer_inputs: bool = False
     window_period: int = 0
     window_is_optional: bool = False
     full_interval: int = 0

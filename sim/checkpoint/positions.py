@@ -37,22 +37,26 @@ def read_max_model_len(fields: Fields) -> int:
     return min(int(min(lengths) * _factor(fields)), _LONGEST)
 
 
-def _factor(fields: Fields) -> float:
-    scaling = fields.table("rope_scaling") or fields.table("rope_parameters")
-    # Gemma 3's files state the scaled length, whatever the kind.
-    if scaling is None or "gemma3" in fields.text("model_type"):
-        return 1.0
-    kind = scaling.text("rope_type", scaling.text("type", "default"))
-    if kind in _SCALED_ALREADY:
-        return 1.0
-    return scaling.number("factor", 1.0, least=1.0, most=10_000.0)
-
-
 def positions_note(fields: Fields) -> str:
     """What vLLM does not serve by itself; empty where it serves all."""
-    scaling = fields.table("rope_scaling") or fields.table("rope_parameters")
-    kind = scaling.text("rope_type", scaling.text("type", "default")) if scaling else "default"
+    _, kind = _scaling(fields)
     if kind not in ("longrope", "su") or not fields.has("original_max_position_embeddings"):
         return ""
     unscaled = fields.whole("original_max_position_embeddings", most=_LONGEST)
     return f"vLLM serves {unscaled:,} tokens unless --max-model-len asks for more"
+
+
+def _factor(fields: Fields) -> float:
+    scaling, kind = _scaling(fields)
+    # Gemma 3's files state the scaled length, whatever the kind.
+    if scaling is None or kind in _SCALED_ALREADY or "gemma3" in fields.text("model_type"):
+        return 1.0
+    return scaling.number("factor", 1.0, least=1.0, most=10_000.0)
+
+
+def _scaling(fields: Fields) -> tuple[Fields | None, str]:
+    """The section about scaling of RoPE, and its kind."""
+    scaling = fields.table("rope_scaling") or fields.table("rope_parameters")
+    if scaling is None:
+        return None, "default"
+    return scaling, scaling.text("rope_type", scaling.text("type", "default"))

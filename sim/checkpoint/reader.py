@@ -9,6 +9,7 @@ from kvtwin.traces import UserError
 
 from ..layers import LayerMemory, RecurrentState
 from ..model import Matrix, ModelSpec, WeightPart
+from . import per_layer_inputs
 from .attention import Heads, attention_tensors, is_on, read_heads
 from .families import FAMILIES, LIKE_LLAMA, REFUSED
 from .family import Family
@@ -163,6 +164,8 @@ def _one_layer(
         tensors += expert_tensors(fields, family, experts)
     elif plan.ffn == "dense":
         tensors += dense_tensors(fields, family, fields.whole(family.dense_ffn))
+    if family.per_layer_inputs:
+        tensors += per_layer_inputs.layer_tensors(fields)
     return state, gather([*tensors, *_norms(fields, family, family.norms)], None)
 
 
@@ -185,6 +188,8 @@ def _ends(
         before.append(Tensors("positions", "none", rows * hidden_size))
     if family.embedding_norm:
         before.append(Tensors("embedding_norm", "none", 2 * hidden_size))
+    if family.per_layer_inputs:
+        before += per_layer_inputs.input_tensors(fields)
     behind = _norms(fields, family, 1)
     if not tied:
         matrix = Matrix("lm_head", 1, hidden_size, vocab_size)

@@ -6,7 +6,6 @@ Layouts of the files as Hugging Face transformers 4.57 and compressed-tensors wr
 import fnmatch
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
 from kvtwin.traces import UserError
 
@@ -15,38 +14,13 @@ from .fields import Fields
 from .quantization import QUANTIZATIONS, Format, requantized
 
 _MAX_PATTERN_CHARS = 400
-_HEAD = "lm_head"
-
-
-@dataclass
-class Scheme:
-    """`format` for the modules that match `targets` (empty: all) and none of `ignored`.
-
-    A pattern is a run of the dotted name's parts, a glob, or `re:` and a regular expression.
-    """
-
-    format: Format
-    ignored: tuple[str, ...] = ()
-    targets: tuple[str, ...] = ()
-    head: bool = False
-    _compiled: dict[tuple[str, ...], "Patterns"] = field(default_factory=dict, repr=False)
-
-    def applies(self, layer: int | None, matrix: Matrix) -> bool:
-        if layer is None and not self.head:
-            return False
-        name = matrix.module if layer is None else f"model.layers.{layer}.{matrix.module}"
-        return not self._match(self.ignored, name) and (
-            not self.targets or self._match(self.targets, name)
-        )
-
-    def _match(self, patterns: tuple[str, ...], name: str) -> bool:
-        if patterns not in self._compiled:
-            self._compiled[patterns] = Patterns(patterns)
-        return self._compiled[patterns].match(name)
 
 
 class Patterns:
-    """Patterns of module names, with the plain ones in one set: files list hundreds."""
+    """Names of modules: runs of a dotted name's parts, globs, or `re:` and a regular expression.
+
+    The plain ones are in one set: files list hundreds.
+    """
 
     def __init__(self, patterns: Iterable[str]) -> None:
         self.plain: set[str] = set()
@@ -71,6 +45,31 @@ class Patterns:
         return any(run in self.plain for run in runs) or any(
             pattern.match(name) for pattern in self.regular
         )
+
+
+class Scheme:
+    """`format` for the modules that match `targets` (none given: all) and none of `ignored`.
+
+    `head`: the output head may be among them.
+    """
+
+    def __init__(
+        self,
+        format: Format,
+        ignored: Iterable[str] = (),
+        targets: Iterable[str] = (),
+        *,
+        head: bool = False,
+    ) -> None:
+        self.format, self.head = format, head
+        self.ignored = Patterns(ignored)
+        self.targets = Patterns(targets) if targets else None
+
+    def applies(self, layer: int | None, matrix: Matrix) -> bool:
+        if layer is None and not self.head:
+            return False
+        name = matrix.module if layer is None else f"model.layers.{layer}.{matrix.module}"
+        return not self.ignored.match(name) and (self.targets is None or self.targets.match(name))
 
 
 def ship(

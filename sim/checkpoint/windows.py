@@ -44,6 +44,8 @@ def windows(fields: Fields, family: Family, kinds: tuple[str, ...]) -> tuple[int
 
 
 def _kind(fields: Fields, entry: object) -> str:
+    if not isinstance(entry, str):
+        fields.refuse("layer_types", "must hold strings")
     if entry in _FULL:
         return "full"
     if entry in _WINDOWED:
