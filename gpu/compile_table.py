@@ -90,7 +90,7 @@ def render(rows: Sequence[CompiledRow], archs: Sequence[int]) -> str:
         "float16 and bfloat16 at head dims up to 128: no spills, loads of K and V of 16 bytes a thread, a matrix",
         "instruction for every dot. All: shared memory within the arch, loads no narrower in the binary than in PTX.",
         "Tables of loads and stores: bytes a thread x instructions in PTX, prologue and loop body. Dots: by matrix",
-        "instruction / all, and their instructions in the binary. float32 is multiplied without them, in full precision.",
+        "instruction / all, and their instructions in the binary. float32 is multiplied in full precision, without.",
         "",
         f"{len(rows)} compiled, {num_broken} beyond a limit, {num_spilling} with spills.",
     ]

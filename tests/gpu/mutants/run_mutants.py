@@ -37,14 +37,10 @@ MUTANTS = (
     *faults_prefill.FAULTS,
     *faults_copies.FAULTS,
 )
-# What looks at the results of kernels, the quickest to notice first.
-TESTS = (
-    "tests/gpu/test_kernel_matrix.py",
-    "tests/gpu/test_extreme_scores.py",
-    "tests/gpu/test_long_strides.py",
-    "tests/gpu/test_large_pools.py",
-)
-# Which operations a file is part of: only their tests run.
+# What looks at the results of kernels; offsets of more than 32 bits have tests of their own.
+RESULTS = ("tests/gpu/test_kernel_matrix.py", "tests/gpu/test_extreme_scores.py")
+OFFSETS = ("tests/gpu/test_long_strides.py", "tests/gpu/test_large_pools.py")
+# Which operations a file is part of: only their tests run, those of the first before the others.
 OPERATIONS = {
     "kernels/attend.py": ("paged_decode", "paged_prefill"),
     "kernels/merge.py": ("merge_partials", "paged_decode"),
@@ -98,15 +94,19 @@ def plant(mutant: Mutant | None, folder: Path) -> Path:
     return folder
 
 
-def selection(mutant: Mutant | None) -> str:
-    """Return pytest's -k: interpreted kernels, of the operations that the mutant's file is part of."""
-    operations = sorted({name for names in OPERATIONS.values() for name in names})
-    if mutant is not None:
-        operations = list(OPERATIONS[mutant.file])
-    return f"({' or '.join(operations)}) and not torch"
+def rounds(mutant: Mutant | None) -> Iterator[tuple[list[str], str]]:
+    """Yield pytest's files and -k, round by round: of the operations that the mutant's file is in."""
+    tests = [*RESULTS, *OFFSETS]
+    if mutant is None:
+        yield tests, "not torch"
+        return
+    if "32-bit" in mutant.name:
+        tests = [*OFFSETS, *RESULTS]
+    for operation in OPERATIONS[mutant.file]:
+        yield tests, f"{operation} and not torch"
 
 
-def run_tests(import_path: Path, selected: str, answer: Path) -> None:
+def run_tests(mutant: Mutant | None, import_path: Path, answer: Path) -> None:
     """Run pytest in this process on the package at `import_path`; write what failed to `answer`."""
     os.chdir(ROOT)
     with Path(os.devnull).open("w") as nowhere:
@@ -118,10 +118,13 @@ def run_tests(import_path: Path, selected: str, answer: Path) -> None:
 
     assert Path(kernels.__file__).is_relative_to(import_path), kernels.__file__
     failure = FirstFailure()
-    arguments = [*TESTS, "-k", selected, "-x", "-q", "-p", "no:cacheprovider"]
-    code = pytest.main(arguments, plugins=[failure])
-    if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) and not failure.test:
-        failure.test, failure.reason = "collection", f"pytest ended with {code!r}"
+    for tests, selected in rounds(mutant):
+        arguments = [*tests, "-k", selected, "-x", "-q", "-p", "no:cacheprovider"]
+        code = pytest.main(arguments, plugins=[failure])
+        if code != pytest.ExitCode.OK:
+            if not failure.test:
+                failure.test, failure.reason = "collection", f"pytest ended with {code!r}"
+            break
     answer.write_text(json.dumps([failure.test, failure.reason]), encoding="utf-8")
 
 
@@ -132,7 +135,7 @@ def start(mutant: Mutant | None, folder: Path) -> int:
     if process == 0:
         code = 1
         try:
-            run_tests(import_path, selection(mutant), folder / "answer.json")
+            run_tests(mutant, import_path, folder / "answer.json")
             code = 0
         finally:
             os._exit(code)
@@ -219,7 +222,7 @@ def render(verdicts: Sequence[Verdict]) -> str:
         lines.append("None.")
     lines += [
         "",
-        f"torch {torch.__version__}, triton {triton.__version__}; tests: {', '.join(TESTS)}.",
+        f"torch {torch.__version__}, triton {triton.__version__}; tests: {', '.join([*RESULTS, *OFFSETS])}.",
     ]
     return "\n".join(lines) + "\n"
 
