@@ -21,7 +21,10 @@ from .arguments.operations import (
     check_store,
 )
 
-GROUP_SEQS = 16
+# Of a group: beyond this many rows nothing is gained, and shorter rows are computed as if as long
+# as the longest.
+MAX_GROUP_SEQS = 8
+LEAST_FILL = 0.9
 
 
 def store_kv(
@@ -110,9 +113,8 @@ def contiguous_decode(
         lens = context_lens[rows].long()
         longest = int(lens.max())
         positions = torch.arange(longest).expand(len(rows), -1)
-        out[rows] = _decode(
-            query[rows], k[rows, :longest], v[rows, :longest], positions, lens, scores
-        )
+        keys, values = (tensor[rows, :longest].contiguous() for tensor in (k, v))
+        out[rows] = _decode(query[rows], keys, values, positions, lens, scores)
     return out
 
 
@@ -216,9 +218,15 @@ def swap_blocks(
 
 
 def _groups(context_lens: torch.Tensor) -> list[torch.Tensor]:
-    """Row numbers in groups of like length, the longest first; rows of length 0 among themselves."""
+    """Row numbers in groups of like length, the longest first."""
     order = torch.argsort(context_lens, descending=True, stable=True)
-    return list(order.split(GROUP_SEQS)) if len(order) else []
+    lens = context_lens[order].tolist()
+    groups, first = [], 0
+    for number, context_len in enumerate(lens):
+        if number - first == MAX_GROUP_SEQS or context_len < LEAST_FILL * lens[first]:
+            groups.append(order[first:number])
+            first = number
+    return [*groups, order[first:]] if lens else groups
 
 
 def _decode(
@@ -229,17 +237,36 @@ def _decode(
     lens: torch.Tensor,
     scores: Scores,
 ) -> torch.Tensor:
-    """One token a row: query [rows, num_heads, head_dim], keys [rows, tokens, num_kv_heads, ...]."""
+    """One token a row: query [rows, num_heads, head_dim], keys [rows, tokens, num_kv_heads, ...].
+
+    `keys` and `values` are copies of the caller's, which this function may change.
+    """
     num_rows, num_heads, head_dim = query.shape
     hidden = positions >= lens[:, None]
     if scores.window:
         hidden |= positions < (lens - scores.window)[:, None]
-    rows = query.float().view(num_rows, keys.shape[2], -1, 1, head_dim)
-    keys, values = (tensor.float().transpose(1, 2)[:, :, None] for tensor in (keys, values))
-    # Slots that nobody has written may hold NaN, and 0 * NaN is NaN.
-    values = values.masked_fill(hidden[:, None, None, :, None], 0.0)
-    result = _attend(rows, keys, values, hidden[:, None, None, None], scores)
-    return result.view(num_rows, num_heads, head_dim).to(query.dtype)
+    keys, values = keys.float(), values.float()
+    # Slots that nobody has written may hold NaN, which no weight of 0 removes. They are few.
+    rows_hidden = hidden.flatten().nonzero().squeeze(1)
+    for rows in (keys, values):
+        rows.flatten(0, 1).index_fill_(0, rows_hidden, 0.0)
+    # The heads of a group stand where the tokens of a query would.
+    grouped = query.float().view(num_rows, keys.shape[2], -1, head_dim)
+    keys, values = keys.transpose(1, 2), values.transpose(1, 2)
+    if scores.soft_cap or scores.sinks is not None:
+        result = _attend(
+            grouped[:, :, :, None],
+            keys[:, :, None],
+            values[:, :, None],
+            hidden[:, None, None, None],
+            scores,
+        )
+    else:
+        result = torch.nn.functional.scaled_dot_product_attention(
+            grouped, keys, values, attn_mask=~hidden[:, None, None], scale=scores.scale
+        )
+        result = result.masked_fill((lens == 0).view(-1, 1, 1, 1), 0.0)
+    return result.reshape(num_rows, num_heads, head_dim).to(query.dtype)
 
 
 def _attend(
