@@ -73,6 +73,9 @@ def _more(kernel: str, plain: Case) -> Iterator[Case]:
                 yield replace(split, sinks=True, window=17)
         yield replace(plain, context_lens=LONG_LENS, tile_tokens=0, num_splits=2)
         yield replace(plain, context_lens=(0, 0, 0), sinks=True)
+        # More sequences than torch takes at a time, in no order.
+        many = tuple((7 * number) % 45 for number in range(20))
+        yield replace(plain, context_lens=many, num_kv_heads=1)
     if kernel == "paged_prefill":
         prompts = {"context_lens": (9, 9, 33), "query_lens": (9, 5, 33)}
         yield replace(plain, num_padding=5, is_quick=True)

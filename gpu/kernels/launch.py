@@ -1,4 +1,4 @@
-"""One kernel launch as a value, so that the same arguments can be run or compiled ahead of time."""
+"""One kernel launch as a value: built and checked apart from being run."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -22,12 +22,6 @@ class Launch:
         """Launch on the current stream of the tensors' device; an empty grid does nothing."""
         if all(self.grid):
             self.kernel[self.grid](**self.arguments, **self.options, enable_fp_fusion=True)
-
-    def compile(self) -> Any:
-        """The compiled kernel for the active driver's target, specialised as `run` would."""
-        return self.kernel.warmup(
-            **self.arguments, **self.options, enable_fp_fusion=True, grid=self.grid
-        )
 
 
 def is_interpreted() -> bool:

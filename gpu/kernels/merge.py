@@ -10,7 +10,8 @@ from .attend import load_rows, store_rows
 from .launch import Launch
 
 
-@triton.jit
+# Not specialised on how many parts there are: a launch with another number must not compile anew.
+@triton.jit(do_not_specialize=["num_parts"])
 def merge_kernel(
     out_ptr,
     partials_ptr,
@@ -21,7 +22,7 @@ def merge_kernel(
     partials_part_stride,
     out_token_stride,
     out_head_stride,
-    NUM_PARTS: tl.constexpr,
+    num_parts,
     PARTS_PAD: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     DIM_PAD: tl.constexpr,
@@ -31,8 +32,8 @@ def merge_kernel(
     token = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1).to(tl.int64)
     parts = tl.arange(0, PARTS_PAD)
-    lse_row = lse_ptr + (token * tl.num_programs(1) + head) * NUM_PARTS
-    lse = tl.load(lse_row + parts, mask=parts < NUM_PARTS, other=float("-inf"))
+    lse_row = lse_ptr + (token * tl.num_programs(1) + head) * num_parts
+    lse = tl.load(lse_row + parts, mask=parts < num_parts, other=float("-inf"))
     lse = tl.where(lse == float("inf"), float("-inf"), lse)
 
     largest = tl.max(lse, axis=0)
@@ -100,7 +101,7 @@ def merge_launch(
             "partials_part_stride": partials.stride(2),
             "out_token_stride": out.stride(0),
             "out_head_stride": out.stride(1),
-            "NUM_PARTS": num_parts,
+            "num_parts": num_parts,
             "PARTS_PAD": padded(num_parts, 1),
             "HEAD_DIM": head_dim,
             "DIM_PAD": padded(head_dim, 16),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from log_inputs import FP32, NAN, Paged, decode, error_of, ints, prefill, tables
+from untouched_memory import untouched_contiguous
 
 from kvtwin.gpu.arguments import SplitPlan
 from kvtwin.gpu.check import Case, matrix
@@ -207,3 +208,23 @@ def test_the_matrix_has_fp32_rows_of_every_width() -> None:
         "store_kv",
         "copy_blocks",
     }
+
+
+@pytest.mark.parametrize("id_below", [0, 1])
+def test_two_blocks_on_either_side_of_32_bits(guarded: Any, id_below: int) -> None:
+    """vllm-project/vllm #50427, PR#50483 (K02): interleaved K and V, so that the limit on ids is half.
+
+    The last block below 2^31 elements and the first above it hold the same numbers.
+    """
+    block_elements = 2 * 16 * 2 * 64
+    limit = 2**31 // block_elements
+    both = untouched_contiguous((limit + 1, 2, 16, 2, 64), torch.float16)
+    assert both.stride(0) == block_elements
+    pool = Paged(1, 16, dtype=torch.float16)
+    key, value = pool.put(0, 16, [0])
+    for block in (limit - 1, limit):
+        both[block, 0], both[block, 1] = key, value
+    pool.k, pool.v = both[:, 0], both[:, 1]
+    query = pool.query(5, 1)
+    out = decode(guarded, pool, query, tables([limit - id_below]), ints(16))
+    assert error_of(out, query, key, value) < 2e-3

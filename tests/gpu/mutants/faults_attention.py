@@ -143,7 +143,7 @@ FAULTS = [
     Mutant(
         "merge: lse read behind the last part",
         MERGE,
-        'mask=parts < NUM_PARTS, other=float("-inf")',
+        'mask=parts < num_parts, other=float("-inf")',
         'mask=parts < PARTS_PAD, other=float("-inf")',
     ),
     Mutant(
@@ -165,7 +165,7 @@ FAULTS = [
         "merge: empty parts are read",
         MERGE,
         'is_part = lse > float("-inf")',
-        "is_part = parts < NUM_PARTS",
+        "is_part = parts < num_parts",
     ),
     Mutant("merge: parts of another head", MERGE, "+ head * partials_head_stride", "+ head"),
     Mutant("merge: parts of another token", MERGE, "token * partials_token_stride +", "token +"),
