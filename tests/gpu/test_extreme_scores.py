@@ -93,3 +93,37 @@ def test_paged_prefill_of_one_key_that_outweighs_all(ops: Any, strong_token: int
     for token in range(strong_token):
         # All earlier keys score 0: the mean of 1 to token + 1.
         assert (out[token].double() - (token + 2) / 2).abs().max() <= 2.0**-6
+
+
+@BACKENDS
+@pytest.mark.parametrize("num_splits", [1, 3])
+def test_paged_decode_with_sinks_that_weigh_nothing(ops: Any, num_splits: int) -> None:
+    """A sink of -inf is none, for a sequence without tokens, too."""
+    arguments = inputs(20, 1.0)
+    arguments["block_tables"] = arguments["block_tables"].repeat(2, 1)
+    arguments["context_lens"] = torch.tensor([CONTEXT_LEN, 0], dtype=torch.int32)
+    out = ops.paged_decode(
+        unit_query(2),
+        **arguments,
+        scale=1.0,
+        sinks=torch.full((1,), -torch.inf),
+        split=SplitPlan(num_splits, min_split_tokens=1),
+        tuning=Tuning(TILE, 4, 2),
+    )
+    assert out[0].unique().tolist() == [21]
+    assert out[1].unique().tolist() == [0]
+
+
+@BACKENDS
+def test_paged_prefill_with_sinks_that_weigh_nothing(ops: Any) -> None:
+    """The second row is padding, behind the last sequence."""
+    out = ops.paged_prefill(
+        unit_query(2),
+        **inputs(20, 1.0),
+        query_starts=torch.tensor([0, 1], dtype=torch.int32),
+        scale=1.0,
+        sinks=torch.full((1,), -torch.inf),
+        tuning=Tuning(TILE, 4, 2, query_rows=16),
+    )
+    assert out[0].unique().tolist() == [21]
+    assert out[1].unique().tolist() == [0]

@@ -103,9 +103,8 @@ FAULTS = [
         SHARED,
         "tl.maximum(row_max, sink_log2)",
         "tl.maximum(row_max, tl.minimum(sink_log2, 0.0))",
-        why_equivalent="the largest logit only scales both sides of the fraction; a sink that "
-        "overflows fp32 without it (128 above every score in base 2) makes the output 0, as it is "
-        "to fp32 with it.",
+        why_equivalent="the largest logit scales both sides of the fraction alike. Only a sink more than 128 above "
+        "every score (base 2) overflows without it, which makes the output 0; it is less than 2^-127 of V with it.",
     ),
     Mutant(
         "sinks: no guard for a row without keys and a sink of -inf",
