@@ -6,7 +6,6 @@ instead. Nothing runs on a GPU, so nothing here is a measurement of time.
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -147,8 +146,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("reports/kernels-compiled.md"))
     options = parser.parse_args(arguments)
     archs = options.arch or sorted(MAX_SHARED_BYTES)
-    # Triton's default today; it warns that the default will change.
-    os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
     try:
         rows = list(compiled_rows(list(compile_cases(is_quick=options.quick)), archs))
     except RuntimeError as error:

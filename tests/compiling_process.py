@@ -15,7 +15,7 @@ def run_compiling(*arguments: str, exit_codes: tuple[int, ...] = (0,)) -> str:
     An exit code that is not among `exit_codes` fails the test with what went to standard error.
     """
     environment = {name: os.environ[name] for name in os.environ if name != "TRITON_INTERPRET"}
-    environment |= {"TRITON_CACHE_DIR": str(CACHE), "TRITON_DEFAULT_FP_FUSION": "1"}
+    environment["TRITON_CACHE_DIR"] = str(CACHE)
     run = subprocess.run(
         [sys.executable, *arguments], env=environment, capture_output=True, text=True, check=False
     )
