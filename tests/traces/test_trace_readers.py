@@ -116,7 +116,11 @@ def test_mooncake_keeps_ids(tmp_path: Path) -> None:
     assert chunk.content is not None
     assert chunk.content.block_tokens == 512
     assert chunk.content.offsets.tolist() == [0, 2, 3]
-    assert chunk.content.ids.tolist() == [0, 7, 2**64 - 1]
+    # The low 31 bits of an id are a place in a stream, the high ones the stream.
+    assert chunk.content.streams.tolist() == [0, 0, 2**33 - 1]
+    assert chunk.content.starts.tolist() == [0, 7 * 512, (2**31 - 1) * 512]
+    assert chunk.content.num_tokens.tolist() == [512, 1, 512]
+    assert trace.unknown_keys == {"extra": 1}
 
 
 def test_own_csv_max_tokens(tmp_path: Path) -> None:

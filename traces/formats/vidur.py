@@ -5,17 +5,19 @@ Source: github.com/microsoft/vidur. Its older name for the columns is
 nanoseconds without a detour through floats: one rounding, half up, at the tenth decimal place.
 """
 
+from collections.abc import Iterator
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
-from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..trace import MAX_SPAN_NS, UNKNOWN_MAX_TOKENS, Int64, Trace, TraceChunk
-from .checks import fail_at, rebase, time_problem
-from .table import Table, header_columns, load_csv, to_int64, write_rows
+from ..arrays import Int64
+from ..trace import MAX_SPAN_NS, UNKNOWN_MAX_TOKENS, Trace, TraceChunk
+from .checks import Clock, fail_at, time_problem
+from .source import Head, Source
+from .table import Table, csv_tables, to_int64, write_rows
 
 SHAPE = "CSV with arrived_at, num_prefill_tokens, num_decode_tokens"
 CARRIES: frozenset[str] = frozenset()
@@ -23,23 +25,21 @@ _COLUMNS = ("arrived_at", "num_prefill_tokens", "num_decode_tokens")
 _OLD_COLUMNS = ("Time", "PromptTokenCount", "GeneratedTokenCount")
 
 
-def recognises(first_line: bytes) -> bool:
-    columns = set(header_columns(first_line))
-    return set(_COLUMNS) <= columns or set(_OLD_COLUMNS) <= columns
+def recognises(head: Head) -> bool:
+    return head.columns >= set(_COLUMNS) or head.columns >= set(_OLD_COLUMNS)
 
 
-def read(path: Path) -> Trace:
-    file = load_csv(path)
-    columns = _OLD_COLUMNS if set(_OLD_COLUMNS) <= set(file.header) else _COLUMNS
-    table = file.read(columns)
+def read(source: Source) -> Iterator[TraceChunk]:
+    columns = _OLD_COLUMNS if source.head.columns >= set(_OLD_COLUMNS) else _COLUMNS
     time, prompt, output = columns
-    chunk = TraceChunk(
-        arrival_ns=_arrivals(table, time),
-        num_prompt_tokens=table.token_counts(prompt),
-        num_output_tokens=table.token_counts(output),
-        max_tokens=np.full(table.num_rows, UNKNOWN_MAX_TOKENS, dtype=np.int64),
-    )
-    return Trace(path.stem, "vidur", (chunk,), skipped=table.skipped)
+    clock = Clock(time)
+    for table in csv_tables(source, columns, counts=columns[1:]):
+        yield TraceChunk(
+            arrival_ns=_arrivals(table, time, clock),
+            num_prompt_tokens=table.token_counts(prompt),
+            num_output_tokens=table.token_counts(output),
+            max_tokens=np.full(table.num_rows, UNKNOWN_MAX_TOKENS, dtype=np.int64),
+        )
 
 
 def write(trace: Trace, file: BinaryIO) -> None:
@@ -54,7 +54,7 @@ def write(trace: Trace, file: BinaryIO) -> None:
         write_rows([arrived_at, chunk.num_prompt_tokens, chunk.num_output_tokens], file)
 
 
-def _arrivals(table: Table, column: str) -> Int64:
+def _arrivals(table: Table, column: str, clock: Clock) -> Int64:
     texts = table.columns[column]
     parts = pc.extract_regex(texts, r"^(?P<whole>[0-9]{1,9})(?:\.(?P<fraction>[0-9]*))?$")
     plain = pc.is_valid(parts)
@@ -70,7 +70,7 @@ def _arrivals(table: Table, column: str) -> Int64:
         if value is None:
             fail_at(table.place(row), time_problem(column, text, "seconds"))
         times_ns[row] = value
-    return rebase(times_ns, column, lambda row: table.text(column, row), table.place)
+    return clock.arrivals(times_ns, lambda row: table.text(column, row), table.place)
 
 
 def _exact_ns(seconds: str) -> int | None:
