@@ -11,15 +11,16 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 compare: $(VENV)/.base
 	$(BIN)/kvtwin compare --out out/paper --force
 
+# Tests that share what a compiler made go to one process (loadgroup).
 test: $(VENV)/.extras
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist loadgroup
 
 # The same properties with ten times the examples; the log is committed.
 test-long: $(VENV)/.extras
-	HYPOTHESIS_PROFILE=long $(BIN)/pytest -n 2 --durations=15 2>&1 | tee reports/test-long.log; exit $${PIPESTATUS[0]}
+	HYPOTHESIS_PROFILE=long $(BIN)/pytest -n 2 --dist loadgroup --durations=15 2>&1 | tee reports/test-long.log; exit $${PIPESTATUS[0]}
 test-long: SHELL := /bin/bash
 
 bench: $(VENV)/.base

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from compiling_process import run_compiling
 
+pytestmark = pytest.mark.xdist_group("compiled")
 ARCHS = [80, 90]
 KERNELS = {
     "paged_decode": {"decode_kernel", "merge_kernel"},

@@ -9,6 +9,7 @@ from compiling_process import run_compiling
 
 from kvtwin.gpu.tools.fake_driver import compile_only
 
+pytestmark = pytest.mark.xdist_group("compiled")
 ARCHS = ["80", "90"]
 
 
