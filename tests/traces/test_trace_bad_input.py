@@ -91,7 +91,7 @@ CASES: list[tuple[str, str | bytes, str, tuple[str, ...]]] = [
         ("bytes", "limit"),
     ),
     # columns and formats
-    ("columns", "arrived_at,num_prefill_tokens\n0,1\n", " no known format", ("azure (", "vidur (")),
+    ("columns", "arrived_at,num_prefill_tokens\n0,1\n", " no known format", ("azure, ", "vidur, ")),
     ("columns seen", "a,b\n0,1\n", " no known format", ("columns seen: a, b",)),
     ("duplicate", VIDUR[:-1] + ",arrived_at\n0,1,1,0\n", " line 1: ", ("arrived_at", "twice")),
     ("two formats", VIDUR[:-1] + "," + OWN + "0,1,1,0,1,1,\n", " fits ", ("vidur and kvtwin-csv",)),

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kvtwin.traces import UserError, describe, find_prefixes, open_trace
+from kvtwin.traces import describe, find_prefixes, open_trace
 
 # rows, rate, inter-arrival CV, prompt and output (mean, median, p99, max); None: not stated.
 # Rounded as in the table they come from (README of the reference data).
@@ -100,19 +100,3 @@ def test_azure_and_vidur_agree_on_the_same_requests(shared_dir: Path) -> None:
     assert (azure.num_output_tokens[:n] == vidur.num_output_tokens).all()
     # Vidur's copy was cut to microseconds.
     assert abs(azure.arrival_ns[:n] - vidur.arrival_ns).max() < 1000
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "burstgpt/BurstGPT_1.docrows.csv",
-        "bailian/qwen_thinking_blksz_16.docrow.jsonl",
-        "llmservingsim/example_trace.jsonl",
-        "servegen/language_m-large_chunk-103-trace.csv",
-        "tracelab/round_trace.jsonl",
-        "vidur/sharegpt_8k_filtered_stats_llama2_tokenizer.slice.csv",
-    ],
-)
-def test_other_public_formats_are_refused(shared_dir: Path, name: str) -> None:
-    with pytest.raises(UserError, match=r"no known format; .*|line 1: "):
-        open_trace(shared_dir / "traces" / name)

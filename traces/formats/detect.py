@@ -22,7 +22,7 @@ def format_of(head: Head, format: str | None) -> str:
             raise UserError(f"{head.path} is not a Parquet file; format {format} does not fit it")
         return format
     if not is_parquet and b"\0" in head.first_line:
-        raise UserError(f"{head.path} is a binary file, not a trace; formats: {_shapes()}")
+        raise UserError(f"{head.path} is a binary file, not a trace; formats: {', '.join(FORMATS)}")
     fitting = [name for name in FORMATS if load_format(name).recognises(head)]
     if len(fitting) > 1:
         raise UserError(
@@ -43,8 +43,4 @@ def _fail(head: Head) -> NoReturn:
         seen = f"its first line is the object {shown(first_line.decode(errors='replace'))}"
     else:
         seen = f"columns seen: {shown_names(header_columns(first_line))}"
-    raise UserError(f"{head.path} is in no known format; {seen}; formats: {_shapes()}")
-
-
-def _shapes() -> str:
-    return "; ".join(f"{name} ({load_format(name).SHAPE})" for name in FORMATS)
+    raise UserError(f"{head.path} is in no known format; {seen}; formats: {', '.join(FORMATS)}")
