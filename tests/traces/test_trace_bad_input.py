@@ -179,5 +179,5 @@ def test_named_format_that_does_not_fit(tmp_path: Path) -> None:
         open_trace(path, "mooncake")
     with pytest.raises(UserError, match=r"is not a Parquet file; format kvtwin-parquet does not"):
         open_trace(path, "kvtwin-parquet")
-    with pytest.raises(UserError, match=r"format is nonsense; it must be one of: azure, vidur"):
+    with pytest.raises(UserError, match=r"format is nonsense; it must be one of: azure, burstgpt, "):
         open_trace(path, "nonsense")

@@ -7,14 +7,13 @@ row has ceil(input_length / 512) ids. That also tells the format from look-alike
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any
 
 import numpy as np
 
 from ..content import content_of_block_ids
 from ..trace import UNKNOWN_MAX_TOKENS, TraceChunk
-from .checks import MAX_SPAN_S, Clock, fail_at, json_text, shown, time_problem
-from .json_rows import Row, in_chunks, json_rows, token_count
+from .checks import MAX_SPAN_S, Clock, fail_at, json_text, time_problem
+from .json_rows import Row, block_ids, in_chunks, json_rows, token_count
 from .source import Head, Source
 
 SHAPE = "JSONL with timestamp, input_length, output_length, hash_ids"
@@ -34,39 +33,29 @@ def read(source: Source) -> Iterator[TraceChunk]:
 
 
 def _chunk(source: Source, clock: Clock, rows: list[Row]) -> TraceChunk:
+    times_ms, prompts, outputs, ids = [], [], [], []
     for line, row in rows:
-        _check(row, source.place(line))
-    times_ms = np.array([row["timestamp"] for _, row in rows], dtype=np.int64)
-    prompts = np.array([row["input_length"] for _, row in rows], dtype=np.int64)
-    ids = [row["hash_ids"] for _, row in rows]
+        place = source.place(line)
+        time = row["timestamp"]
+        if type(time) is not int or not 0 <= time <= _MAX_MS:
+            fail_at(place, time_problem("timestamp", json_text(time), "whole milliseconds"))
+        times_ms.append(time)
+        prompts.append(token_count(row, "input_length", place))
+        outputs.append(token_count(row, "output_length", place))
+        ids.append(block_ids(row, "input_length", _BLOCK_TOKENS, place))
     return TraceChunk(
         arrival_ns=clock.arrivals(
-            times_ms * 10**6, lambda i: str(times_ms[i]), lambda i: source.place(rows[i][0])
+            np.array(times_ms) * 10**6,
+            lambda i: str(times_ms[i]),
+            lambda i: source.place(rows[i][0]),
         ),
-        num_prompt_tokens=prompts,
-        num_output_tokens=np.array([row["output_length"] for _, row in rows], dtype=np.int64),
+        num_prompt_tokens=np.array(prompts),
+        num_output_tokens=np.array(outputs),
         max_tokens=np.full(len(rows), UNKNOWN_MAX_TOKENS, dtype=np.int64),
         content=content_of_block_ids(
             _BLOCK_TOKENS,
             np.fromiter(chain.from_iterable(ids), dtype=np.uint64),
             np.cumsum([0, *map(len, ids)], dtype=np.int64),
-            prompts,
+            np.array(prompts),
         ),
     )
-
-
-def _check(row: dict[str, Any], place: str) -> None:
-    time, ids = row["timestamp"], row["hash_ids"]
-    if type(time) is not int or not 0 <= time <= _MAX_MS:
-        fail_at(place, time_problem("timestamp", json_text(time), "whole milliseconds"))
-    for key in ("input_length", "output_length"):
-        token_count(row, key, place)
-    if type(ids) is not list or not all(type(i) is int and 0 <= i < 2**64 for i in ids):
-        fail_at(place, f"hash_ids is {shown(json_text(ids))}; it must be a list of ids below 2^64")
-    num_blocks = -(-row["input_length"] // _BLOCK_TOKENS)
-    if len(ids) != num_blocks:
-        fail_at(
-            place,
-            f"hash_ids has {len(ids)} ids; input_length {row['input_length']} needs {num_blocks},"
-            f" one for each {_BLOCK_TOKENS} tokens",
-        )

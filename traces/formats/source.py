@@ -155,11 +155,6 @@ class Block:
         return lines if lines[-1] else lines[:-1]
 
     @property
-    def last_line_with_text(self) -> int:
-        """Number of lines before the last one that is more than its end."""
-        return num_line_ends(self.data.rstrip(b"\r\n"))
-
-    @property
     def num_lines(self) -> int:
         return num_line_ends(self.data) + (not self.data.endswith((b"\n", b"\r")))
 

@@ -5,19 +5,20 @@ quotes is not supported, and no format here has any. So line numbers are always 
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
 from ..arrays import Int64
 from ..errors import UserError
-from .checks import MAX_TOKENS, fail_at, shown, token_problem
+from .checks import MAX_TOKENS, Place, fail_at, shown, token_problem
 from .source import Block, Source, header_columns, num_line_ends
 
 _MAX_LINE_BYTES = 1 << 20
@@ -72,32 +73,24 @@ def csv_tables(
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of a CSV file, at least one. Columns are arrow arrays of text or numbers, [num_rows]."""
+    """Rows of a file, at least one. Columns are arrow arrays of text or numbers, [num_rows]."""
 
-    source: Source
-    header: list[str]
-    block: Block
     columns: dict[str, Any]
-
-    @cached_property
-    def _lines_of_rows(self) -> list[int]:
-        # Blank lines are no rows, so the line of a row is found by walking. Only errors do.
-        lines = enumerate(self.block.data.splitlines(), self.block.first_line)
-        return [number for number, line in lines if line]
-
-    @cached_property
-    def _as_text(self) -> "Table":
-        return _parse(self.source, self.header, self.block, list(self.columns), ())
+    place: Place  # where a row is, for messages
+    as_text: "Callable[[], Table]"  # the same with all columns as text
 
     @property
     def num_rows(self) -> int:
         return len(next(iter(self.columns.values())))
 
-    def place(self, row: int) -> str:
-        """Where a row is, for messages."""
-        if row == self.num_rows - 1:  # asked for every block, because the next one may need it
-            return self.source.place(self.block.first_line + self.block.last_line_with_text)
-        return self.source.place(self._lines_of_rows[row])
+    def keep(self, is_kept: npt.NDArray[np.bool_]) -> "Table":
+        """Some of its rows, at least one."""
+        rows, mask = np.flatnonzero(is_kept), pa.array(is_kept)
+        return Table(
+            {name: column.filter(mask) for name, column in self.columns.items()},
+            lambda row: self.place(int(rows[row])),
+            lambda: self.as_text().keep(is_kept),
+        )
 
     def text(self, column: str, row: int) -> str:
         return str(self.columns[column][row])
@@ -116,7 +109,7 @@ class Table:
                 and extremes["max"].as_py() <= MAX_TOKENS
             ):
                 return np.asarray(values.to_numpy(), dtype=np.int64)
-            return self._as_text.token_counts(column, unknown, least)
+            return self.as_text().token_counts(column, unknown, least)
         texts = values
         good = pc.match_substring_regex(texts, r"^[0-9]{1,18}$")
         if unknown is not None:
@@ -202,7 +195,29 @@ def _table(
         else pc.utf8_trim(raw.column(number), characters=_PADDING)
         for name, number in position.items()
     }
-    return Table(source, header, block, columns)
+    return Table(
+        columns,
+        _CsvPlaces(source, block, raw.num_rows),
+        lambda: _parse(source, header, block, list(position), ()),
+    )
+
+
+class _CsvPlaces:
+    """The lines of rows. Blank lines are no rows, so a row is found by walking; only errors do."""
+
+    def __init__(self, source: Source, block: Block, num_rows: int) -> None:
+        self._source, self._block, self._num_rows = source, block, num_rows
+
+    @cached_property
+    def _lines(self) -> list[int]:
+        lines = enumerate(self._block.data.splitlines(), self._block.first_line)
+        return [number for number, line in lines if line]
+
+    def __call__(self, row: int) -> str:
+        if row == self._num_rows - 1:  # asked of every block, because the next one may need it
+            last = self._block.first_line + num_line_ends(self._block.data.rstrip(b"\r\n"))
+            return self._source.place(last)
+        return self._source.place(self._lines[row])
 
 
 def _bad_line(source: Source, header: list[str], block: Block, error: pa.ArrowInvalid) -> UserError:
