@@ -107,7 +107,7 @@ def broken_json(draw: st.DrawFn, value: Any) -> bytes:
         holder, key = draw(st.sampled_from(places))
         change = draw(st.sampled_from(["replace", "replace", "remove", "repeat"]))
         if change == "replace":
-            holder[key] = draw(_WEIRD)
+            holder[key] = copy.deepcopy(draw(_WEIRD))
         elif change == "remove":
             del holder[key]
         elif isinstance(holder, list):
