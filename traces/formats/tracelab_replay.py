@@ -13,16 +13,15 @@ from dataclasses import dataclass
 from ..sessions import UNKNOWN_THINK_NS
 from ..trace import TraceChunk
 from .calls import LATER_CALLS, Call, chunk_of_calls, content_of_pieces
-from .checks import MAX_TOKENS, fail_at, parsed_json, shown, token_problem
-from .json_value import JsonValue
+from .checks import MAX_TOKENS, fail_at, shown, token_problem
 from .source import Head, Source
 from .table import Table, csv_tables
+from .times import number_times
 from .token_streams import Conversation, Piece
 
 SHAPE = "CSV with round_idx, prefix_len, input_len, output_len"
 _COUNTS = ("round_idx", "prefix_len", "input_len", "output_len")
 _OPTIONAL = ("session_id", "id", "arrival_time", "tool_wait_after_ms")
-_MS = 10**6
 _NO_OUTPUT = "round without output tokens"
 
 
@@ -100,6 +99,9 @@ def _rounds(table: Table) -> Iterator[tuple[str, int, _Round]]:
     """Session, number in it, and round of each row."""
     prefix, new, output = (table.token_counts(name, least=0).tolist() for name in _COUNTS[1:])
     session = next((name for name in ("session_id", "id") if name in table.columns), None)
+    starts_ns, waits_ns = (
+        _times_ns(table, name) for name in ("arrival_time", "tool_wait_after_ms")
+    )
     for row, index in enumerate(table.token_counts("round_idx", least=0).tolist()):
         num_prompt_tokens = prefix[row] + new[row]
         if not 1 <= num_prompt_tokens <= MAX_TOKENS:
@@ -110,8 +112,8 @@ def _rounds(table: Table) -> Iterator[tuple[str, int, _Round]]:
             index,
             _Round(
                 place=table.place(row),
-                session_ns=_time_ns(table, "arrival_time", row),
-                wait_after_ns=_time_ns(table, "tool_wait_after_ms", row),
+                session_ns=starts_ns[row],
+                wait_after_ns=waits_ns[row],
                 num_prefix_tokens=prefix[row],
                 num_prompt_tokens=num_prompt_tokens,
                 num_output_tokens=output[row],
@@ -119,11 +121,9 @@ def _rounds(table: Table) -> Iterator[tuple[str, int, _Round]]:
         )
 
 
-def _time_ns(table: Table, column: str, row: int) -> int:
+def _times_ns(table: Table, column: str) -> list[int]:
     """Milliseconds as nanoseconds; 0 where there is no such column."""
     if column not in table.columns:
-        return 0
-    text = table.text(column, row)
-    number = parsed_json(text.encode())
-    value = text if number is None else number
-    return JsonValue(value, table.place(row), key=column).ns(_MS, "milliseconds")
+        return [0] * table.num_rows
+    times_ns: list[int] = number_times(table, column, "ms").tolist()
+    return times_ns
