@@ -6,24 +6,29 @@ BIN := $(VENV)/bin
 LINK := $(VENV)/src/kvtwin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: compare test test-long bench clean
+.PHONY: compare test test-long bench mutants clean
 
 compare: $(VENV)/.base
 	$(BIN)/kvtwin compare --out out/paper --force
 
+# Tests that share what a compiler made go to one process (loadgroup).
 test: $(VENV)/.extras
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist loadgroup
 
 # The same properties with ten times the examples; the log is committed.
 test-long: $(VENV)/.extras
-	HYPOTHESIS_PROFILE=long $(BIN)/pytest -n 2 --durations=15 2>&1 | tee reports/test-long.log; exit $${PIPESTATUS[0]}
+	HYPOTHESIS_PROFILE=long $(BIN)/pytest -n 2 --dist loadgroup --durations=15 2>&1 | tee reports/test-long.log; exit $${PIPESTATUS[0]}
 test-long: SHELL := /bin/bash
 
 bench: $(VENV)/.base
 	$(BIN)/python benchmarks/bench.py
+
+# Faults planted in the kernels, and the test that notices each.
+mutants: $(VENV)/.extras
+	$(BIN)/python tests/gpu/mutants/run_mutants.py --out reports/kernels-mutants.md
 
 $(VENV)/.base: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

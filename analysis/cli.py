@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from .commands import compare, policies, run, trace
+from .commands import compare, gpu, policies, run, size, trace
 
 # Plain text: rich's panels would cost start-up time and break one-line messages.
 app = typer.Typer(
@@ -19,8 +19,10 @@ app = typer.Typer(
 )
 app.command()(compare.compare)
 app.command()(run.run)
+app.command()(size.size)
 app.command()(policies.policies)
 app.add_typer(trace.app, name="trace")
+app.add_typer(gpu.app, name="gpu")
 
 
 def _print_version(asked: bool) -> None:

@@ -144,7 +144,16 @@ REFERENCE_HELP = (
 
 def takes_inputs(command: Callable[..., None]) -> Callable[..., None]:
     """Give `command(inputs, ...)` the flags of `Inputs` in front of its own, and their help."""
-    hints = get_type_hints(Inputs, include_extras=True)
+    with_flags = takes_flags_of(Inputs)(command)
+    with_flags.__doc__ = f"{inspect.getdoc(command)}\n\n{REFERENCE_HELP}"
+    return with_flags
+
+
+def takes_flags_of(
+    options: type[Any],
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give `command(inputs, ...)` a flag for each field of the dataclass `options`, before its own."""
+    hints = get_type_hints(options, include_extras=True)
     shared = [
         inspect.Parameter(
             field.name,
@@ -152,19 +161,21 @@ def takes_inputs(command: Callable[..., None]) -> Callable[..., None]:
             default=field.default,
             annotation=hints[field.name],
         )
-        for field in fields(Inputs)
+        for field in fields(options)
     ]
-    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
 
-    @functools.wraps(command)
-    def with_flags(**flags: Any) -> None:
-        command(
-            Inputs(**{parameter.name: flags.pop(parameter.name) for parameter in shared}), **flags
-        )
+    def give_flags(command: Callable[..., None]) -> Callable[..., None]:
+        own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
 
-    with_flags.__doc__ = f"{inspect.getdoc(command)}\n\n{REFERENCE_HELP}"
-    # typer reads the flags from here.
-    parameters = [*shared, *(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own)]
-    with_flags.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    with_flags.__annotations__ = {p.name: p.annotation for p in parameters}
-    return with_flags
+        @functools.wraps(command)
+        def with_flags(**flags: Any) -> None:
+            given = {parameter.name: flags.pop(parameter.name) for parameter in shared}
+            command(options(**given), **flags)
+
+        # typer reads the flags from here.
+        parameters = [*shared, *(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own)]
+        with_flags.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        with_flags.__annotations__ = {p.name: p.annotation for p in parameters}
+        return with_flags
+
+    return give_flags

@@ -3,12 +3,13 @@
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kvtwin.traces import UserError
 
-from .layout import MARKERS, OWN_FILES
+from .layout import MARKERS
+from .leftovers import foreign_entry, held, remove_leftovers, staging_dir
 
 
 def check_output_dir(out: Path, *, force: bool) -> None:
@@ -32,17 +33,18 @@ def check_output_dir(out: Path, *, force: bool) -> None:
             f"--out {out} holds no {' or '.join(sorted(MARKERS))}, so --force will not replace it; "
             "choose another --out"
         )
-    for path in sorted(out.rglob("*")):
-        if path.is_symlink() or (not path.is_dir() and path.name not in OWN_FILES):
-            raise UserError(
-                f"--out {out} holds {path.relative_to(out)}, which kvtwin did not write, so "
-                "--force will not replace it; move that file or choose another --out"
-            )
+    if (foreign := foreign_entry(out)) is not None:
+        raise UserError(
+            f"--out {out} holds {foreign.relative_to(out)}, which kvtwin did not write, so "
+            "--force will not replace it; move that file or choose another --out"
+        )
 
 
 @contextmanager
 def replacing(out: Path, *, force: bool) -> Iterator[Path]:
     """Yield an empty directory beside `out` that takes its place if the block ends without error.
+
+    What killed runs with the same `out` have left there is removed first.
 
     Raises:
         UserError: `out` is refused by `check_output_dir`, or its parent cannot be written.
@@ -54,18 +56,19 @@ def replacing(out: Path, *, force: bool) -> Iterator[Path]:
     except RuntimeError as error:  # a loop of links
         raise UserError(f"--out {out} cannot be written: {error}; choose another --out") from error
     made = _make_parents(out)
-    # The process number keeps two runs with the same --out apart.
-    staging = out.with_name(f".{out.name}.{os.getpid()}.partial")
-    finished = False
+    staging, finished = staging_dir(out), False
     try:
+        with suppress(OSError):  # no reason not to run
+            remove_leftovers(out)
         try:
             staging.mkdir()
         except OSError as error:
             raise _not_writable(out, error) from error
-        yield staging
-        # Files may have come in the meantime.
-        check_output_dir(out, force=force)
-        _swap(staging, out)
+        with held(staging):
+            yield staging
+            # Files may have come in the meantime.
+            check_output_dir(out, force=force)
+            _swap(staging, out)
         finished = True
     finally:
         shutil.rmtree(staging, ignore_errors=True)

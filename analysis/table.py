@@ -28,7 +28,9 @@ SHOWN_LATENCIES = (
 
 def memory_table(summaries: Sequence[Summary]) -> Table:
     """Where the pool is: one row per policy, shares in percent."""
-    table = _table("Mean requests running, and where the KV pool is (%), over the loaded window")
+    table = plain_table(
+        "Mean requests running, and where the KV pool is (%), over the loaded window", "policy"
+    )
     table.add_column("running", justify="right", no_wrap=True)
     for name in PART_NAMES:
         table.add_column(name, justify="right", no_wrap=True)
@@ -47,7 +49,7 @@ def memory_table(summaries: Sequence[Summary]) -> Table:
 def request_table(summaries: Sequence[Summary]) -> Table:
     """What became of the requests, and how fast; latencies in ms."""
     stamp = "" if all(s["calibrated"] for s in summaries) else f", {UNCALIBRATED}"
-    table = _table(f"Requests, throughput, and latencies in ms{stamp}")
+    table = plain_table(f"Requests, throughput, and latencies in ms{stamp}", "policy")
     for heading in ("preempt", "rejected", "clipped", "tok/s"):
         table.add_column(heading, justify="right", no_wrap=True)
     for _, name, statistic in SHOWN_LATENCIES:
@@ -67,10 +69,7 @@ def print_comparison(result: Mapping[str, Any], notices: Sequence[Notice], out: 
 
     `result` is the object of comparison.json, `out` where the report is.
     """
-    console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
-        # A pipe has no width: cut nothing off.
-        console = Console(highlight=False, markup=False, width=PIPE_WIDTH_COLUMNS)
+    console = plain_console()
 
     def say(line: str, style: str) -> None:
         console.print(line, style=style, soft_wrap=True)
@@ -94,7 +93,16 @@ def print_comparison(result: Mapping[str, Any], notices: Sequence[Notice], out: 
     say(result["verdict"], "bold")
 
 
-def _table(title: str) -> Table:
+def plain_console() -> Console:
+    """A terminal's width; a pipe has none, so that nothing is cut off there."""
+    console = Console(highlight=False, markup=False)
+    if console.is_terminal:
+        return console
+    return Console(highlight=False, markup=False, width=PIPE_WIDTH_COLUMNS)
+
+
+def plain_table(title: str, first_column: str) -> Table:
+    """A table without frame whose first column names the rows."""
     # Two spaces between columns and none around, to fit into WIDTH_COLUMNS.
     table = Table(
         title=title,
@@ -104,5 +112,5 @@ def _table(title: str) -> Table:
         padding=(0, 1, 0, 0),
         show_edge=False,
     )
-    table.add_column("policy", no_wrap=True)
+    table.add_column(first_column, no_wrap=True)
     return table

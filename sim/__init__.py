@@ -1,8 +1,10 @@
 """The memory manager, the scheduler, the engine, and the simulated clock."""
 
-from .catalog import GpuSpec, ModelSpec, find_gpu, find_model
+from .catalog import GpuSpec, find_gpu, find_model
+from .checkpoint import quantize, read_model
 from .config import RunConfig
 from .cost import CostModel, CostTerm, load_cost
+from .model import ModelSpec, WeightPart
 from .policies.base import Allocator, PolicySettings, merge_runs
 from .pool import PoolSize, size_pool
 from .registry import describe_policies, find_policy, policy_names
@@ -19,6 +21,7 @@ __all__ = [
     "PoolSize",
     "RunConfig",
     "Sequence",
+    "WeightPart",
     "describe_policies",
     "find_gpu",
     "find_model",
@@ -27,6 +30,8 @@ __all__ = [
     "merge_runs",
     "policy_names",
     "policy_settings",
+    "quantize",
+    "read_model",
     "simulate",
     "size_pool",
 ]

@@ -11,7 +11,8 @@ from typing import Any
 
 from kvtwin.traces import UserError
 
-from .catalog import KV_DTYPE_BYTES, find_gpu, find_model
+from .catalog import find_gpu, find_model
+from .model import KV_DTYPE_BYTES
 from .names import did_you_mean
 
 _CHOICES = {

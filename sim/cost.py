@@ -10,7 +10,9 @@ from typing import Any
 
 from kvtwin.traces import UserError
 
+from .catalog import GpuSpec, find_gpu, find_model
 from .config import RunConfig, read_user_file
+from .model import ModelSpec
 from .names import did_you_mean
 from .roofline import roofline_terms
 
@@ -118,7 +120,19 @@ def load_cost(config: RunConfig) -> CostModel:
         fixed = CostTerm("constant", config.constant_cost_ns << SHIFT, (0,) * len(TOTALS))
         note = f"every step lasts {config.constant_cost_ns / 1e6:g} ms, whatever it does"
         return CostModel(config.cost, calibrated=False, terms=(fixed,), notes=(note,))
-    exact, notes = roofline_terms(config)
+    return roofline_cost(
+        find_model(config.model),
+        find_gpu(config.gpu),
+        config.kv_cache_dtype,
+        config.tensor_parallel_size,
+    )
+
+
+def roofline_cost(
+    model: ModelSpec, gpu: GpuSpec, kv_cache_dtype: str, tensor_parallel_size: int
+) -> CostModel:
+    """The uncalibrated cost model of published figures (see `roofline_terms`)."""
+    exact, notes = roofline_terms(model, gpu, kv_cache_dtype, tensor_parallel_size)
     terms = tuple(
         CostTerm(
             name,

@@ -234,6 +234,13 @@ class Engine(Scheduler):
         assert live == self.ledger.live, (
             f"INV-1: {live} tokens are committed, the total says {self.ledger.live}"
         )
+        for seq in running if self._kept else ():
+            committed = seq.committed(self.step)
+            num_slots = sum(num for _, num in self.allocator.runs(seq))
+            assert committed <= num_slots, (
+                f"INV-7: request {seq.row} has committed {committed} tokens to {num_slots} slots: "
+                "some that it reads it has not written"
+            )
         held = sum(num for seq in [*running, *self.held] for _, num in self.allocator.runs(seq))
         assert held == self.ledger.granted_slots, (
             f"INV-1: sequences hold {held} slots, the total says {self.ledger.granted_slots}"

@@ -4,7 +4,8 @@ import difflib
 import re
 from collections.abc import Iterable
 
-_SEPARATORS = re.compile(r"[-_. ]+")
+# A point between digits belongs to a number: OPT-1.3B is not OPT-13B.
+_SEPARATORS = re.compile(r"(?:[-_ ]|\.(?!\d)|(?<!\d)\.)+")
 
 
 def name_parts(name: str) -> list[str]:

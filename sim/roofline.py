@@ -8,8 +8,8 @@ all-reduces and moves are added to both.
 
 from fractions import Fraction
 
-from .catalog import GpuSpec, ModelSpec, find_gpu, find_model
-from .config import RunConfig
+from .catalog import GpuSpec
+from .model import ModelSpec
 
 NS_PER_S = 10**9
 # Scheduler, kernel launches, sampling, detokenising. A round number: no source fits every engine.
@@ -21,11 +21,11 @@ ALL_REDUCES_PER_LAYER = 2  # behind attention and behind the feed-forward
 
 
 def roofline_terms(
-    config: RunConfig,
+    model: ModelSpec, gpu: GpuSpec, kv_cache_dtype: str, tensor_parallel_size: int
 ) -> tuple[list[tuple[str, Fraction, dict[str, Fraction]]], tuple[str, ...]]:
     """(name, constant ns, ns for one of each total) of the two terms, exact; and notes."""
-    model, gpu, ranks = find_model(config.model), find_gpu(config.gpu), config.tensor_parallel_size
-    kv_bytes = model.kv_bytes_per_token(config.kv_cache_dtype, ranks)
+    ranks = tensor_parallel_size
+    kv_bytes = model.kv_bytes_per_token(kv_cache_dtype, ranks)
     kv_ns = Fraction(kv_bytes * NS_PER_S, gpu.hbm_bytes_per_s)  # one slot, read or written
     reduce_ns = _all_reduce_ns(model, gpu, ranks)
     added = {"moved_slots": 2 * kv_ns}

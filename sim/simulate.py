@@ -15,23 +15,15 @@ from .catalog import find_model
 from .config import RunConfig
 from .cost import load_cost
 from .decisions import Decisions
-from .drive import drive
 from .engine import Engine
 from .executor import CostExecutor
 from .policies.base import PolicySettings
-from .pool import PoolSize, activation_bytes_per_token, size_pool
+from .pool import PoolSize, size_pool
 from .recorder import MAX_ROWS, Recorder
 from .registry import find_policy
 from .requests import RequestTable
-from .run_directory import (
-    SCHEMA_VERSION,
-    write_decisions,
-    write_json,
-    write_requests,
-    write_snapshots,
-    write_timeline,
-)
 from .scheduler import Limits
+from .sizing.estimates import activation_bytes_per_token
 from .summary import summarize
 
 # Timeline rows of a saturated run start this short, and double as the run goes on.
@@ -69,6 +61,10 @@ def simulate(
     `out_dir` is made if need be. `paranoid` recounts the pool after every plan and commit. `engine_type` is for
     engines of the same interface. Raises UserError for what the user can mend.
     """
+    # Here, because a machine with a GPU may have neither simpy nor pyarrow, and needs the rest.
+    from . import run_directory
+    from .drive import drive
+
     started = time.perf_counter()
     pool, cost = size_pool(config), load_cost(config)
     allocator = find_policy(config.policy)(policy_settings(config, pool))
@@ -100,14 +96,14 @@ def simulate(
         "saturated": trace.saturated,
     }
     out_dir.mkdir(parents=True, exist_ok=True)
-    write_requests(out_dir / "requests.parquet", requests)
-    write_timeline(out_dir / "timeline.parquet", recorder.rows)
+    run_directory.write_requests(out_dir / "requests.parquet", requests)
+    run_directory.write_timeline(out_dir / "timeline.parquet", recorder.rows)
     if snapshots:
-        write_snapshots(out_dir / "snapshots.parquet", recorder.rows)
+        run_directory.write_snapshots(out_dir / "snapshots.parquet", recorder.rows)
     if log is not None:
-        write_decisions(out_dir / "decisions.parquet", log)
+        run_directory.write_decisions(out_dir / "decisions.parquet", log)
     run = {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": run_directory.SCHEMA_VERSION,
         "config": {
             **config.to_dict(),
             "resolved_max_model_len": pool.max_model_len,
@@ -120,7 +116,7 @@ def simulate(
         "trace": {"name": trace.name, "format": trace.format, "num_requests": trace.num_requests},
         "summary": summary,
     }
-    write_json(out_dir / "run.json", run)
+    run_directory.write_json(out_dir / "run.json", run)
     meta = {
         "kvtwin": version("kvtwin"),
         "python": platform.python_version(),
@@ -128,5 +124,5 @@ def simulate(
         "wall_s": time.perf_counter() - started,
         "engine_s": engine_s,
     }
-    write_json(out_dir / "meta.json", meta)
+    run_directory.write_json(out_dir / "meta.json", meta)
     return summary

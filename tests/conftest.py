@@ -17,11 +17,6 @@ settings.register_profile("long", max_examples=1000, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 
-def examples(num_in_dev: int) -> int:
-    """Number of hypothesis examples for a test that needs `num_in_dev` of them in the dev profile."""
-    return num_in_dev * 10 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else num_in_dev
-
-
 @pytest.fixture(scope="session")
 def shared_dir() -> Path:
     """Folder of reference data outside the project; tests that need it are skipped where it is absent."""

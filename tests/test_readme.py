@@ -1,4 +1,4 @@
-"""What the README tells people to type works."""
+"""What the README and the pages of docs/ tell people to type works."""
 
 import os
 import re
@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-BLOCKS = re.findall(r"^```(sh|python)\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
+TEXT = "\n".join(path.read_text() for path in (ROOT / "README.md", ROOT / "docs/sizing.md"))
+BLOCKS = re.findall(r"^```(sh|python)\n(.*?)^```$", TEXT, re.M | re.S)
 COMMANDS = [line for kind, text in BLOCKS if kind == "sh" for line in text.splitlines()]
 POLICIES = [text for kind, text in BLOCKS if kind == "python"]
 
@@ -32,8 +33,8 @@ def shell(command: str, folder: Path) -> str:
 def test_the_blocks_were_found() -> None:
     assert len(POLICIES) == 1
     assert sum(command.startswith("make ") for command in COMMANDS) == 2
-    assert sum("kvtwin " in command for command in COMMANDS) == 5
-    assert len(COMMANDS) == 7
+    assert sum("kvtwin " in command for command in COMMANDS) == 10
+    assert len(COMMANDS) == 12
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("make ")])

@@ -12,20 +12,33 @@ from .formats.registry import FORMATS, WRITABLE_FORMATS
 from .workloads import WORKLOADS, Lengths, Workload
 
 if TYPE_CHECKING:
-    from .files import open_trace, write_trace
+    from .content import Content, content_of_block_ids
+    from .files import Scan, open_trace, scan_trace, write_trace
+    from .formats.source import ReadOptions
+    from .prefixes import Prefixes, find_prefixes
+    from .sessions import Sessions, Waits, waits
     from .summary import LengthSummary, TraceSummary, describe
     from .synth import synthesize
-    from .trace import UNKNOWN_MAX_TOKENS, ContentIds, Trace, TraceChunk
+    from .trace import UNKNOWN_MAX_TOKENS, Trace, TraceChunk
 else:
     _HOMES = {
         "LengthSummary": "summary",
         "TraceSummary": "summary",
         "describe": "summary",
         "open_trace": "files",
+        "scan_trace": "files",
+        "Scan": "files",
+        "ReadOptions": "formats.source",
+        "Content": "content",
+        "content_of_block_ids": "content",
+        "Prefixes": "prefixes",
+        "find_prefixes": "prefixes",
+        "Sessions": "sessions",
+        "Waits": "sessions",
+        "waits": "sessions",
         "write_trace": "files",
         "synthesize": "synth",
         "UNKNOWN_MAX_TOKENS": "trace",
-        "ContentIds": "trace",
         "Trace": "trace",
         "TraceChunk": "trace",
     }
@@ -45,11 +58,20 @@ __all__ = [
     "TraceChunk",
     "LengthSummary",
     "TraceSummary",
-    "ContentIds",
+    "Content",
+    "content_of_block_ids",
+    "Prefixes",
+    "find_prefixes",
+    "Sessions",
+    "Waits",
+    "waits",
     "UNKNOWN_MAX_TOKENS",
     "Lengths",
     "Workload",
+    "ReadOptions",
     "open_trace",
+    "scan_trace",
+    "Scan",
     "write_trace",
     "synthesize",
     "describe",

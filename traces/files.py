@@ -1,45 +1,93 @@
 """From a path to a Trace and back."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 from .errors import UserError
 from .formats.checks import shown
-from .formats.registry import (
-    FORMATS,
-    WRITABLE_FORMATS,
-    ReadableFormat,
-    WritableFormat,
-    load_format,
-)
-from .formats.table import BOM, header_columns, shown_names
-from .trace import UNKNOWN_MAX_TOKENS, Trace
-
-_MAX_FIRST_LINE_BYTES = 1 << 20
+from .formats.detect import format_of
+from .formats.registry import FORMATS, WRITABLE_FORMATS, WritableFormat, load_format
+from .formats.source import ReadOptions, Source, read_head, trace_name
+from .trace import UNKNOWN_MAX_TOKENS, Trace, TraceChunk
 
 
-def open_trace(path: str | Path, format: str | None = None) -> Trace:
-    """Read a trace file. Without a `format` the header or first line decides; no value is guessed.
+def open_trace(
+    path: str | Path,
+    format: str | None = None,
+    options: ReadOptions | None = None,
+    most: int | None = None,
+) -> Trace:
+    """Read a trace. Without a `format` its header or first line decides; no value is guessed.
 
-    Raises UserError, one line that names the place, for anything wrong with the file.
+    With `most`, reading stops after so many requests. Raises UserError, one line that names the
+    place, for anything wrong in what is read.
     """
+    with scan_trace(path, format, options) as scan:
+        chunks: list[TraceChunk] = []
+        left = most
+        for chunk in scan.chunks:
+            chunks.append(chunk if left is None else chunk.head(min(left, chunk.num_requests)))
+            if left is not None and (left := left - chunks[-1].num_requests) == 0:
+                break
+        return scan.trace(tuple(chunks))
+
+
+@dataclass(frozen=True, eq=False)
+class Scan:
+    """A trace that is being read: its chunks once, one behind the other."""
+
+    format: str
+    source: Source
+    chunks: Iterator[TraceChunk]
+
+    def trace(self, chunks: tuple[TraceChunk, ...]) -> Trace:
+        """A trace of `chunks` and of what the reader has said so far."""
+        return Trace(
+            trace_name(self.source.path),
+            self.format,
+            chunks,
+            skipped=dict(self.source.skipped),
+            unknown_keys=dict(self.source.unknown_keys),
+            notes=tuple(self.source.notes),
+        )
+
+
+@contextmanager
+def scan_trace(
+    path: str | Path, format: str | None = None, options: ReadOptions | None = None
+) -> Iterator[Scan]:
+    """Read a trace that need not fit into memory. Raises UserError as `open_trace` does."""
     path = Path(path)
     if format is not None and format not in FORMATS:
         raise UserError(f"format is {shown(format)}; it must be one of: {', '.join(FORMATS)}")
     try:
-        if path.is_dir():
-            raise UserError(f"{path} is a directory; name a trace file")
         if not path.exists():
             raise UserError(f"{path} does not exist; check the path")
-        if not path.is_file():
+        if not (path.is_file() or path.is_dir()):
             raise UserError(f"{path} is not a regular file; write the trace to a file first")
-        first_line = _first_line(path)
-        if not first_line:
+        head = read_head(path)
+        if not (head.is_folder or head.first_line):
             raise UserError(f"{path}: the file is empty; a trace has at least one request")
-        return _format_of(path, first_line, format).read(path)
+        name = format_of(head, format)
+        source = Source(head, options or ReadOptions())
+        yield Scan(name, source, _not_empty(source, load_format(name).read(source)))
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}; check the file") from None
+
+
+def _not_empty(source: Source, chunks: Iterator[TraceChunk]) -> Iterator[TraceChunk]:
+    """The chunks. Raises UserError behind the last one if there was none."""
+    is_empty = True
+    for chunk in chunks:
+        is_empty = False
+        yield chunk
+    if is_empty:
+        left_out = "".join(f"; left out: {n:,} x {reason}" for reason, n in source.skipped.items())
+        raise UserError(f"{source.path}: the trace is empty, there are no rows{left_out}")
 
 
 def write_trace(
@@ -69,42 +117,6 @@ def write_trace(
     return tuple(what for what in _extras(trace) if what not in module.CARRIES)
 
 
-def _first_line(path: Path) -> bytes:
-    """The first line that is not blank, without a byte order mark; empty if there is none."""
-    with path.open("rb") as file:
-        line = file.readline(_MAX_FIRST_LINE_BYTES).removeprefix(BOM)
-        while line and not line.strip():
-            line = file.readline(_MAX_FIRST_LINE_BYTES)
-    return line.strip().split(b"\r")[0]  # where lines end with \r, readline went on
-
-
-def _format_of(path: Path, first_line: bytes, format: str | None) -> ReadableFormat:
-    is_parquet = load_format("kvtwin-parquet").recognises(first_line)
-    if format is not None:
-        if is_parquet != (format == "kvtwin-parquet"):
-            kind = "is" if is_parquet else "is not"
-            raise UserError(f"{path} {kind} a Parquet file; format {format} does not fit it")
-        return load_format(format)
-    if not is_parquet and b"\0" in first_line:
-        raise UserError(f"{path} is a binary file, not a trace; formats: {_shapes()}")
-    fitting = [name for name in FORMATS if load_format(name).recognises(first_line)]
-    if len(fitting) > 1:
-        raise UserError(f"{path} fits the formats {' and '.join(fitting)}; name one with --format")
-    if not fitting:
-        raise UserError(f"{path} is in no known format; {_seen(first_line)}; formats: {_shapes()}")
-    return load_format(fitting[0])
-
-
-def _seen(first_line: bytes) -> str:
-    if first_line.startswith(b"{"):
-        return f"its first line is the object {shown(first_line.decode(errors='replace'))}"
-    return f"columns seen: {shown_names(header_columns(first_line))}"
-
-
-def _shapes() -> str:
-    return "; ".join(f"{name} ({load_format(name).SHAPE})" for name in FORMATS)
-
-
 def _writable(format: str) -> WritableFormat:
     if format not in WRITABLE_FORMATS:
         raise UserError(
@@ -118,6 +130,9 @@ def _extras(trace: Trace) -> list[str]:
     extras = []
     if any((chunk.max_tokens != UNKNOWN_MAX_TOKENS).any() for chunk in trace.chunks):
         extras.append("max_tokens")
-    if any(chunk.content is not None for chunk in trace.chunks):
-        extras.append("content ids")
+    if trace.chunks[0].content is not None:
+        extras.append("content")
+    for name in ("sessions", "priority", "num_samples"):
+        if getattr(trace.chunks[0], name) is not None:
+            extras.append(name)
     return extras

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .trace import Int64, Trace
+from .arrays import Int64
+from .trace import Trace
 
 
 @dataclass(frozen=True)

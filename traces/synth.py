@@ -6,8 +6,9 @@ from statistics import NormalDist
 
 import numpy as np
 
+from .arrays import Int64
 from .errors import UserError
-from .trace import MAX_SPAN_NS, UNKNOWN_MAX_TOKENS, Int64, Trace, TraceChunk
+from .trace import MAX_SPAN_NS, UNKNOWN_MAX_TOKENS, Trace, TraceChunk
 from .workloads import WORKLOADS, Lengths
 
 # The context length of the OPT models of the PagedAttention paper, which the means come from.

@@ -4,78 +4,46 @@ Times are nanoseconds after the first arrival, lengths are tokens.
 """
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from .arrays import Int64, read_only
+from .content import Content
 from .errors import UserError
-
-Int64 = npt.NDArray[np.int64]
-UInt64 = npt.NDArray[np.uint64]
-Integer = TypeVar("Integer", np.int64, np.uint64)
+from .sessions import Sessions
 
 UNKNOWN_MAX_TOKENS = -1
 # About 31 years. Sums of a few such times still fit in int64.
 MAX_SPAN_NS = 10**18
 
-
-def _read_only(column: npt.ArrayLike, dtype: type[Integer]) -> npt.NDArray[Integer]:
-    array = np.asarray(column)
-    assert array.size == 0 or array.dtype.kind in "iu", f"a column of {array.dtype}, not integers"
-    kept = array.astype(dtype, copy=False)
-    assert kept.dtype == array.dtype or (kept == array).all(), f"a value outside {kept.dtype}"
-    view = kept.view()
-    view.flags.writeable = False
-    return view
-
-
-@dataclass(frozen=True, eq=False)
-class ContentIds:
-    """What the prompts hold, as ids of runs of `block_tokens` tokens (the last run may be partial).
-
-    The ids of request i are `ids[offsets[i]:offsets[i + 1]]`. Equal ids mean equal tokens in the
-    run and in everything before it.
-    """
-
-    block_tokens: int
-    offsets: Int64  # [n + 1], from 0
-    ids: UInt64  # [offsets[-1]]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "offsets", _read_only(self.offsets, np.int64))
-        object.__setattr__(self, "ids", _read_only(self.ids, np.uint64))
-        assert self.block_tokens >= 1, f"block_tokens is {self.block_tokens}"
-        assert self.offsets.ndim == 1, f"offsets has shape {self.offsets.shape}"
-        assert len(self.offsets) >= 1, "offsets is empty; it starts with 0"
-        assert self.offsets[0] == 0, f"offsets starts with {self.offsets[0]}"
-        assert (np.diff(self.offsets) >= 0).all(), "offsets decreases"
-        assert self.ids.shape == (self.offsets[-1],), (
-            f"offsets ends with {self.offsets[-1]} but there are {self.ids.shape} ids"
-        )
-
-    def head(self, n: int) -> "ContentIds":
-        """The ids of the first `n` requests."""
-        return replace(self, offsets=self.offsets[: n + 1], ids=self.ids[: self.offsets[n]])
+_COLUMNS = ("arrival_ns", "num_prompt_tokens", "num_output_tokens", "max_tokens")
+_OPTIONAL_COLUMNS = ("priority", "num_samples")
 
 
 @dataclass(frozen=True, eq=False)
 class TraceChunk:
-    """Consecutive requests of a trace. Columns are int64 of shape [n], n >= 1, and read-only."""
+    """Consecutive requests of a trace. Columns are int64 of shape [n], n >= 1, and read-only.
+
+    Optional parts are None where the format has nothing of the kind.
+    """
 
     arrival_ns: Int64  # nondecreasing, >= 0
     num_prompt_tokens: Int64  # >= 1
     num_output_tokens: Int64  # >= 1
     max_tokens: Int64  # what the client asked for at most; -1 where the trace does not say
-    content: ContentIds | None = None
+    content: Content | None = None
+    sessions: Sessions | None = None
+    priority: Int64 | None = None  # lower is served first, as vLLM's
+    num_samples: Int64 | None = None  # >= 1: outputs asked of one prompt
 
     def __post_init__(self) -> None:
-        columns = ("arrival_ns", "num_prompt_tokens", "num_output_tokens", "max_tokens")
-        for name in columns:
-            object.__setattr__(self, name, _read_only(getattr(self, name), np.int64))
-        shapes = {name: getattr(self, name).shape for name in columns}
+        present = [name for name in _OPTIONAL_COLUMNS if getattr(self, name) is not None]
+        for name in (*_COLUMNS, *present):
+            object.__setattr__(self, name, read_only(getattr(self, name), np.int64))
+        shapes = {name: getattr(self, name).shape for name in (*_COLUMNS, *present)}
         assert len(set(shapes.values())) == 1, f"columns differ in length: {shapes}"
         assert self.arrival_ns.ndim == 1, f"columns have shape {self.arrival_ns.shape}"
         assert self.num_requests >= 1, "a chunk has at least one request"
@@ -86,10 +54,18 @@ class TraceChunk:
         assert ((self.max_tokens >= 1) | (self.max_tokens == UNKNOWN_MAX_TOKENS)).all(), (
             f"max_tokens of {self.max_tokens.min()}"
         )
+        assert self.num_samples is None or self.num_samples.min() >= 1, "fewer than 1 sample"
         if self.content is not None:
             assert len(self.content.offsets) == self.num_requests + 1, (
                 f"{len(self.content.offsets)} content offsets for {self.num_requests} requests"
             )
+            room = self.num_prompt_tokens + self.num_output_tokens
+            assert (self.content.num_known_tokens() <= room).all(), (
+                "a request has more content than tokens"
+            )
+        assert self.sessions is None or len(self.sessions.session) == self.num_requests, (
+            f"{self.num_requests} requests but sessions for another number"
+        )
 
     @property
     def num_requests(self) -> int:
@@ -97,12 +73,22 @@ class TraceChunk:
 
     def head(self, n: int) -> "TraceChunk":
         """The first `n` requests, 1 <= n <= num_requests."""
+        return self._with(slice(n), lambda content: content.head(n))
+
+    def take(self, rows: Int64) -> "TraceChunk":
+        """The requests `rows`, at least one, ascending."""
+        return self._with(rows, lambda content: content.take(rows))
+
+    def _with(self, rows: Int64 | slice, content_of: Callable[[Content], Content]) -> "TraceChunk":
         return TraceChunk(
-            arrival_ns=self.arrival_ns[:n],
-            num_prompt_tokens=self.num_prompt_tokens[:n],
-            num_output_tokens=self.num_output_tokens[:n],
-            max_tokens=self.max_tokens[:n],
-            content=None if self.content is None else self.content.head(n),
+            arrival_ns=self.arrival_ns[rows],
+            num_prompt_tokens=self.num_prompt_tokens[rows],
+            num_output_tokens=self.num_output_tokens[rows],
+            max_tokens=self.max_tokens[rows],
+            priority=None if self.priority is None else self.priority[rows],
+            num_samples=None if self.num_samples is None else self.num_samples[rows],
+            content=None if self.content is None else content_of(self.content),
+            sessions=None if self.sessions is None else self.sessions.take(rows),
         )
 
 
@@ -110,14 +96,17 @@ class TraceChunk:
 class Trace:
     """A request trace: column chunks in order of arrival, and what was done to them.
 
-    Readers and generators re-base arrivals, so that the first one is at 0.
+    Readers and generators re-base arrivals, so that the first one is at 0. Optional parts are in
+    all chunks or in none, and streams of content and sessions mean the same in all of them.
     """
 
     name: str  # file stem or workload name, never a path
     format: str  # the format it was read as, or "synthetic"
     chunks: tuple[TraceChunk, ...]
     clipped_rows: tuple[int, ...] = ()  # requests that a generator shortened, ascending
-    skipped: dict[str, int] = field(default_factory=dict)  # rows left out, by reason
+    skipped: Mapping[str, int] = field(default_factory=dict)  # rows left out, by reason
+    unknown_keys: Mapping[str, int] = field(default_factory=dict)  # keys or columns not read: rows
+    notes: tuple[str, ...] = ()  # what the reader had to assume, a sentence each
 
     def __post_init__(self) -> None:
         assert self.chunks, f"trace {self.name} has no chunks"
@@ -130,6 +119,9 @@ class Trace:
             )
         block_tokens = {chunk.content and chunk.content.block_tokens for chunk in self.chunks}
         assert len(block_tokens) == 1, f"chunks differ in content block tokens: {block_tokens}"
+        for name in ("sessions", *_OPTIONAL_COLUMNS):
+            present = {getattr(chunk, name) is not None for chunk in self.chunks}
+            assert len(present) == 1, f"{name} is in some chunks only"
 
     @property
     def num_requests(self) -> int:

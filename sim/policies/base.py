@@ -145,7 +145,11 @@ class Allocator(ABC):
         return max((num for _, num in self.free_runs()), default=0)
 
     def check(self, holders: Iterable[Sequence]) -> None:
-        """Recount everything from runs and free lists: INV-1 (they add up) and INV-2 (each slot has one owner)."""
+        """Recount everything from runs and free lists.
+
+        INV-1: they add up to the pool. INV-2: each slot is held or free. INV-3: as nothing is shared, the count of
+        references to a held slot is 1: it is in one table, once.
+        """
         nobody = -1
         owner = np.full(self.num_slots, nobody)
         for seq in holders:
@@ -156,7 +160,8 @@ class Allocator(ABC):
                     )
                 taken = np.flatnonzero(owner[first : first + num] != nobody) + first
                 assert not taken.size, (
-                    f"INV-2: slot {taken[0]} is held by request {seq.row} and by request {owner[taken[0]]}"
+                    f"INV-3: slot {taken[0]} is held by request {seq.row} and by request {owner[taken[0]]}, "
+                    "but nothing is shared: it must be in one table, once"
                 )
                 owner[first : first + num] = seq.row
         num_held, num_free = int((owner != nobody).sum()), 0

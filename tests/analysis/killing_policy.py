@@ -9,10 +9,12 @@ from kvtwin.sim.policies.paged import Paged
 
 
 class _Killer(Paged):
+    signal = signal.SIGTERM
+
     def __init__(self, settings: Any) -> None:
         super().__init__(settings)
         Path("busy").write_text(str(os.getpid()))
-        os.kill(self.program(), signal.SIGTERM)
+        os.kill(self.program(), self.signal)
         signal.pause()
 
     def program(self) -> int:
@@ -32,3 +34,11 @@ class KillParent(_Killer):
 
     def program(self) -> int:
         return os.getppid()
+
+
+class KillOwnProcessAtOnce(KillOwnProcess):
+    signal = signal.SIGKILL
+
+
+class KillParentAtOnce(KillParent):
+    signal = signal.SIGKILL

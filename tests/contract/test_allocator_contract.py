@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 from allocators import build, can_run, everything, free_slots, sequence, slots_by_position, slots_of
-from conftest import examples
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -1,6 +1,6 @@
 """The buddy allocator against a model that looks at all chunks every time."""
 
-from conftest import examples
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kvtwin.sim.catalog import ModelSpec, find_gpu, find_model, gpus, models
+from kvtwin.sim.catalog import find_gpu, find_model, gpus, models
 from kvtwin.sim.config import RunConfig
 from kvtwin.sim.cost import SHIFT, TOTALS, CostModel, CostTerm, load_cost
+from kvtwin.sim.model import ModelSpec
 from kvtwin.traces import UserError
 
 totals_up_to = [8192, 8192 * 4096, 131_072, 256, 256 * 8192, 65_536]

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import examples
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive_engine import NaiveEngine

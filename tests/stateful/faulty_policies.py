@@ -44,6 +44,31 @@ class SharedBlock(Paged):
             seq.blocks[0] = self._first_block
 
 
+class BlockTwiceInATable(Paged):
+    """The one it stands for is free, so that the number of used blocks is right."""
+
+    def grant(self, seq: Sequence, num_tokens: int) -> None:
+        super().grant(seq, num_tokens)
+        if len(seq.blocks) > 1:
+            super().free(_holder(seq.blocks.pop()))
+            seq.blocks.append(seq.blocks[0])
+
+
+class StolenBlock(Paged):
+    """The latest gets the last block of the first: still one table a block, and the number is right."""
+
+    def __init__(self, settings: PolicySettings) -> None:
+        super().__init__(settings)
+        self._first: Sequence | None = None
+
+    def grant(self, seq: Sequence, num_tokens: int) -> None:
+        super().grant(seq, num_tokens)
+        if self._first is None:
+            self._first = seq
+        elif seq.row == 3:
+            seq.blocks.append(self._first.blocks.pop())
+
+
 class BlockOutside(Paged):
     def grant(self, seq: Sequence, num_tokens: int) -> None:
         super().grant(seq, num_tokens)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from allocators import Memory, build, can_run, free_slots, sequence, slots_by_position, slots_of
-from conftest import examples
+from example_counts import examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -207,8 +207,10 @@ class PoolMachine(RuleBasedStateMachine):
         assert not free & held.keys(), "INV-2"
         assert free | held.keys() == set(range(self.num_slots)), "INV-1"
         assert len(free) == self.allocator.num_free_slots(), "INV-1"
-        # INV-3: as nothing is shared, every slot is in one table, once.
-        assert len(held) == sum(len(slots_of(self.allocator, seq)) for seq in self.holders)
+        num_in_tables = sum(len(slots_of(self.allocator, seq)) for seq in self.holders)
+        assert len(held) == num_in_tables, (
+            "INV-3: nothing is shared, so a slot is in one table, once"
+        )
 
     def teardown(self) -> None:
         if hasattr(self, "allocator"):

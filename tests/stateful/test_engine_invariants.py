@@ -5,7 +5,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from conftest import examples
+from example_counts import examples
 from hypothesis import given, settings
 from random_cases import configs, run_files, traces
 from watched_engine import OneStepExecutor, UnevenExecutor, WatchedEngine

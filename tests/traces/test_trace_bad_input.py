@@ -55,6 +55,11 @@ CASES: list[tuple[str, str | bytes, str, tuple[str, ...]]] = [
     ("day", AZURE + "2023-02-30 00:00:00,1,1\r\n", " line 2: ", ("2023-02-30",)),
     ("hour", AZURE + "2023-02-03 24:00:01,1,1\r\n", " line 2: ", ("24:00:01",)),
     ("digits", AZURE + f"{STAMP}000,1,1\r\n", " line 2: ", ("YYYY-MM-DD",)),
+    ("zone", AZURE + f"{STAMP},1,1\r\n{STAMP}+99:99,1,1", " line 3: ", ("+99:99", "+23:59")),
+    ("zone hour", AZURE + f"{STAMP}-24:00,1,1", " line 2: ", ("-24:00", "-23:59")),
+    ("zone minute", AZURE + f"{STAMP}+0160,1,1", " line 2: ", ("+0160", "a zone from")),
+    ("half a zone", AZURE + f"{STAMP}+01,1,1", " line 2: ", ("+01;", "a zone from")),
+    ("zone name", AZURE + f"{STAMP}UTC,1,1", " line 2: ", ("UTC;", "a zone from")),
     ("span", AZURE + f"{STAMP},1,1\r\n2056-01-01 00:00:00,1,1", " line 3: ", ("1,000,000,000 s",)),
     (
         "unsorted",
@@ -86,7 +91,7 @@ CASES: list[tuple[str, str | bytes, str, tuple[str, ...]]] = [
         ("bytes", "limit"),
     ),
     # columns and formats
-    ("columns", "arrived_at,num_prefill_tokens\n0,1\n", " no known format", ("azure (", "vidur (")),
+    ("columns", "arrived_at,num_prefill_tokens\n0,1\n", " no known format", ("azure, ", "vidur, ")),
     ("columns seen", "a,b\n0,1\n", " no known format", ("columns seen: a, b",)),
     ("duplicate", VIDUR[:-1] + ",arrived_at\n0,1,1,0\n", " line 1: ", ("arrived_at", "twice")),
     ("two formats", VIDUR[:-1] + "," + OWN + "0,1,1,0,1,1,\n", " fits ", ("vidur and kvtwin-csv",)),
@@ -174,5 +179,5 @@ def test_named_format_that_does_not_fit(tmp_path: Path) -> None:
         open_trace(path, "mooncake")
     with pytest.raises(UserError, match=r"is not a Parquet file; format kvtwin-parquet does not"):
         open_trace(path, "kvtwin-parquet")
-    with pytest.raises(UserError, match=r"format is nonsense; it must be one of: azure, vidur"):
+    with pytest.raises(UserError, match=r"format is nonsense; it must be one of: azure, burstgpt, "):
         open_trace(path, "nonsense")

@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvtwin.traces import ContentIds, Trace, TraceChunk, UserError
+from kvtwin.traces import Content, Trace, TraceChunk, UserError
 
 
 def chunk(arrival_ns: list[int], first_token: int = 1, content: bool = False) -> TraceChunk:
     n = len(arrival_ns)
     tokens = np.arange(first_token, first_token + n)
-    ids = ContentIds(4, np.arange(n + 1) * 2, np.arange(2 * n)) if content else None
-    return TraceChunk(np.array(arrival_ns), tokens, tokens + 1, np.full(n, -1), ids)
+    ones = np.ones(2 * n, dtype=np.int64)
+    pieces = Content(4, np.arange(n + 1) * 2, np.arange(2 * n), ones, ones) if content else None
+    return TraceChunk(np.array(arrival_ns), tokens, tokens + 1, np.full(n, -1), pieces)
 
 
 def trace(*chunks: TraceChunk) -> Trace:
@@ -28,7 +29,7 @@ def test_head_counts_across_chunks() -> None:
     head = whole.head(3)
     assert [c.arrival_ns.tolist() for c in head.chunks] == [[0, 1], [1]]
     assert head.chunks[1].content is not None
-    assert head.chunks[1].content.ids.tolist() == [0, 1]
+    assert head.chunks[1].content.streams.tolist() == [0, 1]
     assert whole.head(2).num_requests == 2
     assert len(whole.head(2).chunks) == 1
     assert whole.head(99).num_requests == 5
@@ -104,17 +105,21 @@ def test_bugs_are_assertions(column: str, values: list[float], words: str) -> No
 
 
 def test_content_bugs_are_assertions() -> None:
-    with pytest.raises(AssertionError, match="offsets ends with 3 but there are"):
-        ContentIds(4, np.array([0, 3]), np.array([1, 2], dtype=np.uint64))
-    with pytest.raises(AssertionError, match="a value outside uint64"):
-        ContentIds(4, np.array([0, 1]), np.array([-1]))
+    def content(offsets: list[int], streams: list[int], tokens: int = 1) -> Content:
+        full = np.full(len(streams), tokens)
+        return Content(4, np.array(offsets), np.array(streams), full, full)
+
+    with pytest.raises(AssertionError, match="offsets ends with 3 but streams has shape"):
+        content([0, 3], [1, 2])
+    with pytest.raises(AssertionError, match="stream -1"):
+        content([0, 1], [-1])
+    with pytest.raises(AssertionError, match="a piece of 0 tokens"):
+        content([0, 1], [1], tokens=0)
     with pytest.raises(AssertionError, match="offsets starts with 1"):
-        ContentIds(4, np.array([1, 2]), np.array([1, 2]))
+        content([1, 2], [1, 2])
     with pytest.raises(AssertionError, match="2 content offsets for 2 requests"):
-        replace(chunk([0, 1]), content=ContentIds(4, np.array([0, 1]), np.array([1])))
+        replace(chunk([0, 1]), content=content([0, 1], [1]))
+    with pytest.raises(AssertionError, match="more content than tokens"):
+        replace(chunk([0]), content=content([0, 1], [1], tokens=4))
     with pytest.raises(AssertionError, match="chunks differ in content block tokens"):
         trace(chunk([0], content=True), chunk([1]))
-    with pytest.raises(AssertionError, match="a chunk starts at 3 ns, before 5 ns"):
-        trace(chunk([0, 5]), chunk([3]))
-    with pytest.raises(AssertionError, match="has no chunks"):
-        trace()

@@ -1,5 +1,6 @@
 """What each reader makes of a small valid file."""
 
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,14 @@ def test_azure_2024_mixes_fractions_and_zones(tmp_path: Path) -> None:
     assert only(trace).num_prompt_tokens.tolist() == [1, 3, 5, 7, 9]
 
 
+@pytest.mark.parametrize("zone", ["+14:00", "-1200", "+23:59", "-23:59", "-00:00", "+0545"])
+def test_azure_zones_are_those_of_the_standard_library(zone: str, tmp_path: Path) -> None:
+    first, second = "2024-05-10 00:00:00Z", f"2024-05-12 10:20:30{zone}"
+    trace = read(tmp_path, f"TIMESTAMP,ContextTokens,GeneratedTokens\n{first},1,1\n{second},1,1\n")
+    between = datetime.fromisoformat(second) - datetime.fromisoformat(first)
+    assert only(trace).arrival_ns.tolist() == [0, between // timedelta(seconds=1) * 10**9]
+
+
 @pytest.mark.parametrize(
     "header",
     [
@@ -107,7 +116,11 @@ def test_mooncake_keeps_ids(tmp_path: Path) -> None:
     assert chunk.content is not None
     assert chunk.content.block_tokens == 512
     assert chunk.content.offsets.tolist() == [0, 2, 3]
-    assert chunk.content.ids.tolist() == [0, 7, 2**64 - 1]
+    # The low 31 bits of an id are a place in a stream, the high ones the stream.
+    assert chunk.content.streams.tolist() == [0, 0, 2**33 - 1]
+    assert chunk.content.starts.tolist() == [0, 7 * 512, (2**31 - 1) * 512]
+    assert chunk.content.num_tokens.tolist() == [512, 1, 512]
+    assert trace.unknown_keys == {"extra": 1}
 
 
 def test_own_csv_max_tokens(tmp_path: Path) -> None:

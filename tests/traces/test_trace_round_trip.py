@@ -3,13 +3,16 @@
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kvtwin.traces import (
     WRITABLE_FORMATS,
-    ContentIds,
+    Content,
+    Sessions,
     Trace,
     TraceChunk,
     UserError,
@@ -18,8 +21,25 @@ from kvtwin.traces import (
     write_trace,
 )
 from kvtwin.traces.formats import kvtwin_csv
+from kvtwin.traces.sessions import COLUMNS as SESSION_COLUMNS
 
 COUNTS = st.integers(1, 10_000_000)
+
+
+OPTIONAL = ("content", "sessions", "priority", "num_samples")
+PIECES = st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1), st.integers(1, 5))
+
+
+def content_of(rows: list[list[tuple[int, int, int]]]) -> Content:
+    pieces = np.array([piece for row in rows for piece in row], dtype=np.int64).reshape(-1, 3)
+    return Content(16, np.cumsum([0, *map(len, rows)]), *pieces.T)
+
+
+def sessions_of(first: int, size: int, waits_for_all: bool) -> Sessions:
+    call = np.arange(first, first + size)
+    return Sessions(
+        np.full(size, 7), call, call - 1, call * 10 - 1, call + 1 if waits_for_all else call * 0 - 1
+    )
 
 
 @st.composite
@@ -29,26 +49,26 @@ def traces(draw: st.DrawFn) -> Trace:
     n = sum(sizes)
     gaps = draw(st.lists(st.integers(0, 10**16), min_size=n - 1, max_size=n - 1))
     arrivals = np.cumsum([0, *gaps], dtype=np.int64)
-    has_content = draw(st.booleans())
+    present = draw(st.sets(st.sampled_from(OPTIONAL)))
     chunks = []
-    for start, size in zip(np.cumsum([0, *sizes]), sizes, strict=False):
-        column = st.lists(COUNTS, min_size=size, max_size=size)
-        limits = st.lists(st.one_of(st.just(-1), COUNTS), min_size=size, max_size=size)
-        ids = st.lists(st.integers(0, 2**64 - 1), max_size=3)
-        lists = draw(st.lists(ids, min_size=size, max_size=size))
+    for start, num in zip(np.cumsum([0, *sizes]).tolist(), sizes, strict=False):
+        column = st.lists(COUNTS, min_size=num, max_size=num)
+        limits = st.lists(st.one_of(st.just(-1), COUNTS), min_size=num, max_size=num)
+        rows = draw(st.lists(st.lists(PIECES, max_size=3), min_size=num, max_size=num))
+        room = np.array([sum(piece[2] for piece in row) for row in rows])
+        parts = {
+            "content": content_of(rows),
+            "sessions": sessions_of(start, num, draw(st.booleans())),
+            "priority": np.arange(num) - 3,
+            "num_samples": np.arange(num) + 1,
+        }
         chunks.append(
             TraceChunk(
-                arrivals[start : start + size],
-                np.array(draw(column)),
+                arrivals[start : start + num],
+                np.maximum(draw(column), room),
                 np.array(draw(column)),
                 np.array(draw(limits)),
-                ContentIds(
-                    16,
-                    np.cumsum([0, *map(len, lists)]),
-                    np.array([i for row in lists for i in row], dtype=np.uint64),
-                )
-                if has_content
-                else None,
+                **{name: parts[name] for name in present},  # type: ignore[arg-type]
             )
         )
     return Trace("t", "any", tuple(chunks))
@@ -59,13 +79,21 @@ def columns(trace: Trace) -> dict[str, list[int]]:
     return {name: [v for c in trace.chunks for v in getattr(c, name).tolist()] for name in names}
 
 
-def id_lists(trace: Trace) -> list[list[int]]:
-    return [
-        c.content.ids[start:end].tolist()
-        for c in trace.chunks
-        if c.content is not None
-        for start, end in zip(c.content.offsets, c.content.offsets[1:], strict=False)
-    ]
+def parts(trace: Trace) -> dict[str, object]:
+    """All that is optional, request by request."""
+    found: dict[str, object] = {}
+    for chunk in trace.chunks:
+        if (c := chunk.content) is not None:
+            pieces = list(zip(c.streams.tolist(), c.starts.tolist(), c.num_tokens, strict=True))
+            rows = [pieces[a:b] for a, b in zip(c.offsets, c.offsets[1:], strict=False)]
+            found.setdefault("content", []).extend(rows)  # type: ignore[attr-defined]
+        if (s := chunk.sessions) is not None:
+            rows = list(zip(*(getattr(s, name).tolist() for name in SESSION_COLUMNS), strict=True))
+            found.setdefault("sessions", []).extend(rows)  # type: ignore[attr-defined]
+        for name in ("priority", "num_samples"):
+            if getattr(chunk, name) is not None:
+                found.setdefault(name, []).extend(getattr(chunk, name))  # type: ignore[attr-defined]
+    return found
 
 
 @pytest.mark.parametrize("format", WRITABLE_FORMATS)
@@ -77,14 +105,37 @@ def test_round_trip(tmp_path_factory: pytest.TempPathFactory, format: str, trace
     assert (back.name, back.format) == ("round-trip", format)
     wanted = columns(trace)
     has_limits = set(wanted["max_tokens"]) != {-1}
-    has_content = trace.chunks[0].content is not None
+    has_parts = {name for name in OPTIONAL if getattr(trace.chunks[0], name) is not None}
     assert ("max_tokens" in lost) == (has_limits and format == "vidur")
-    assert ("content ids" in lost) == (has_content and format != "kvtwin-parquet")
+    kept = parts(trace) if format == "kvtwin-parquet" else {}
+    assert set(lost) - {"max_tokens"} == has_parts - kept.keys()
     if format == "vidur":
         wanted["max_tokens"] = [-1] * trace.num_requests
     # All three are exact to the nanosecond; Vidur's seconds have nine decimal places.
     assert columns(back) == wanted
-    assert id_lists(back) == (id_lists(trace) if format == "kvtwin-parquet" else [])
+    assert parts(back) == kept
+
+
+def test_parquet_of_the_first_version(tmp_path: Path) -> None:
+    """It had an id for each block of a prompt; a file of it as it was written then."""
+    old = {
+        "arrival_ns": pa.array([0, 5]),
+        "num_prompt_tokens": pa.array([20, 8]),
+        "num_output_tokens": pa.array([1, 1]),
+        "max_tokens": pa.array([None, 3], pa.int64()),
+        "content_ids": pa.array([[4, 9], [4]], pa.large_list(pa.uint64())),
+    }
+    metadata = {b"kvtwin.content_block_tokens": b"16"}
+    pq.write_table(pa.table(old).replace_schema_metadata(metadata), tmp_path / "old.parquet")
+    content = open_trace(tmp_path / "old.parquet").chunks[0].content
+    assert content is not None
+    assert content.offsets.tolist() == [0, 2, 3]
+    assert content.starts.tolist() == [64, 144, 64]
+    assert content.num_tokens.tolist() == [16, 4, 8]
+    old["content_ids"] = pa.array([[4], [4]], pa.large_list(pa.uint64()))
+    pq.write_table(pa.table(old).replace_schema_metadata(metadata), tmp_path / "bad.parquet")
+    with pytest.raises(UserError, match="row 1: number of content_ids is 1; the prompt has"):
+        open_trace(tmp_path / "bad.parquet")
 
 
 def test_same_trace_same_bytes(tmp_path: Path) -> None:

@@ -1,94 +1,34 @@
-"""Azure LLM inference traces of 2023 and 2024: `TIMESTAMP,ContextTokens,GeneratedTokens`.
+"""Azure LLM inference traces: `TIMESTAMP,ContextTokens,GeneratedTokens`.
 
 Source: github.com/Azure/AzurePublicDataset. Stamps of 2023 have seven fraction digits (100 ns) and
-no zone, those of 2024 six digits, or none at all, and `+00:00`. Every digit is kept. A stamp
-without a zone is taken as UTC.
+no zone, those of the week of 2024 six digits, or none at all, and `+00:00`. The multimodal trace of
+2025 has milliseconds, `Z`, and `NumImages`, which is not used: the tokens of images are in
+ContextTokens or nowhere. There are no failed rows.
 """
 
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from ..trace import MAX_SPAN_NS, UNKNOWN_MAX_TOKENS, Int64, Trace, TraceChunk
-from .checks import MAX_SPAN_S, fail_at, rebase, shown
-from .table import Table, first_false, header_columns, load_csv, to_int64
+from ..trace import UNKNOWN_MAX_TOKENS, TraceChunk
+from .source import Head, Source
+from .table import csv_tables
+from .times import DateClock
 
 SHAPE = "CSV with TIMESTAMP, ContextTokens, GeneratedTokens"
-_TIME = "TIMESTAMP"
-_COLUMNS = (_TIME, "ContextTokens", "GeneratedTokens")
-_STAMP = (
-    r"^(?P<whole>[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2})"
-    r"(?:\.(?P<fraction>[0-9]{1,9}))?(?P<zone>Z|[+-][0-9]{2}:?[0-9]{2})?$"
-)
+_COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 
 
-def recognises(first_line: bytes) -> bool:
-    return set(_COLUMNS) <= set(header_columns(first_line))
+def recognises(head: Head) -> bool:
+    return head.columns >= set(_COLUMNS)
 
 
-def read(path: Path) -> Trace:
-    table = load_csv(path).read(_COLUMNS)
-    chunk = TraceChunk(
-        arrival_ns=_arrivals(table),
-        num_prompt_tokens=table.token_counts("ContextTokens"),
-        num_output_tokens=table.token_counts("GeneratedTokens"),
-        max_tokens=np.full(table.num_rows, UNKNOWN_MAX_TOKENS, dtype=np.int64),
-    )
-    return Trace(path.stem, "azure", (chunk,), skipped=table.skipped)
-
-
-def _arrivals(table: Table) -> Int64:
-    texts = table.columns[_TIME]
-    parts = pc.extract_regex(texts, _STAMP)
-    bad = first_false(pc.is_valid(parts))
-    if bad is None:
-        whole = pc.struct_field(parts, "whole")
-        bad = _first_impossible(whole)
-    if bad is not None:
-        fail_at(
-            table.place(bad),
-            f"{_TIME} is {shown(table.text(_TIME, bad))}; it must be a time written as"
-            " YYYY-MM-DD HH:MM:SS.fffffff",
+def read(source: Source) -> Iterator[TraceChunk]:
+    clock = DateClock("TIMESTAMP")
+    for table in csv_tables(source, _COLUMNS, known=("NumImages",), counts=_COLUMNS[1:]):
+        yield TraceChunk(
+            arrival_ns=clock.arrivals(table),
+            num_prompt_tokens=table.token_counts("ContextTokens"),
+            num_output_tokens=table.token_counts("GeneratedTokens"),
+            max_tokens=np.full(table.num_rows, UNKNOWN_MAX_TOKENS, dtype=np.int64),
         )
-    seconds = to_int64(pc.cast(whole, pa.timestamp("s"))) - _zone_s(pc.struct_field(parts, "zone"))
-    seconds -= seconds[0]
-    far = np.flatnonzero(np.abs(seconds) >= MAX_SPAN_S)
-    if len(far):
-        row = int(far[0])
-        fail_at(
-            table.place(row),
-            f"{_TIME} is {shown(table.text(_TIME, row))}, {abs(int(seconds[row])):,} s from the"
-            f" first one; the limit is {MAX_SPAN_S:,} s",
-        )
-    fraction = pc.utf8_rpad(pc.struct_field(parts, "fraction"), 9, padding="0")
-    times_ns = seconds * 10**9 + to_int64(fraction)
-    assert int(np.abs(times_ns).max()) <= MAX_SPAN_NS, f"{times_ns.max()} ns"
-    return rebase(times_ns, _TIME, lambda row: table.text(_TIME, row), table.place)
-
-
-def _first_impossible(whole: Any) -> int | None:
-    """Row of the first stamp that has the right shape but is no date or time, like February 30."""
-    try:
-        pc.cast(whole, pa.timestamp("s"))
-    except pa.ArrowInvalid:
-        for row, stamp in enumerate(whole):
-            try:
-                stamp.cast(pa.timestamp("s"))
-            except pa.ArrowInvalid:
-                return row
-    return None
-
-
-def _zone_s(zones: Any) -> Int64:
-    """Offsets from UTC in seconds. A trace has very few different ones."""
-    names, codes = np.unique(zones.to_numpy().astype(str), return_inverse=True)
-    offsets = [
-        0
-        if name in ("", "Z")
-        else (1 if name[0] == "+" else -1) * (int(name[1:3]) * 3600 + int(name[-2:]) * 60)
-        for name in names.tolist()
-    ]
-    return np.array(offsets, dtype=np.int64)[codes]

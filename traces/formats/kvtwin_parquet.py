@@ -1,60 +1,73 @@
-"""Our own Parquet: the columns of `kvtwin-csv` as integers, and content ids.
+"""Our own Parquet: the columns of `kvtwin-csv` as integers, and all else that a trace may have.
 
-`max_tokens` may be absent or null (the trace does not say). `content_ids`, a list of unsigned ids
-for each request, may be absent; the tokens an id stands for are in the schema metadata.
+`max_tokens` may be absent or null (the trace does not say). What else may be absent: `priority`,
+`num_samples`; `session`, `call`, `after_call`, `think_ns`, `join_call` (see `traces/sessions.py`);
+`content`, a list of (stream, start, num_tokens) for each request (see `traces/content.py`), the grain
+of which is in the schema metadata. Files of the first version have `content_ids` in place of it: a
+list with one unsigned id for each run of so many prompt tokens, the last of which may be partial.
 """
 
-from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from collections.abc import Iterator
+from typing import Any, BinaryIO
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ..content import Content
 from ..errors import UserError
-from ..trace import MAX_SPAN_NS, UNKNOWN_MAX_TOKENS, ContentIds, Int64, Trace, TraceChunk
-from .checks import MAX_TOKENS, fail_at, rebase, shown, time_problem, token_problem
+from ..sessions import COLUMNS as SESSION_COLUMNS
+from ..trace import UNKNOWN_MAX_TOKENS, Trace, TraceChunk
+from .checks import Clock, shown
+from .parquet_rows import (
+    BLOCK_TOKENS_KEY,
+    CONTENT,
+    CONTENT_IDS,
+    MAX_TOKENS_COLUMN,
+    PIECE,
+    ParquetRows,
+)
+from .source import Head, Source
 from .table import shown_names
 
 SHAPE = "Parquet with arrival_ns, num_prompt_tokens, num_output_tokens"
-CARRIES = frozenset({"max_tokens", "content ids"})
+CARRIES = frozenset({"max_tokens", "content", "sessions", "priority", "num_samples"})
 _COLUMNS = ("arrival_ns", "num_prompt_tokens", "num_output_tokens")
-_MAX_TOKENS = "max_tokens"
-_CONTENT = "content_ids"
-_BLOCK_TOKENS_KEY = b"kvtwin.content_block_tokens"
+_COUNTS = ("priority", "num_samples")
+_OPTIONAL = (MAX_TOKENS_COLUMN, *_COUNTS, *SESSION_COLUMNS, CONTENT, CONTENT_IDS)
+_KNOWN = (*_COLUMNS, *_OPTIONAL)
 
 
-def recognises(first_line: bytes) -> bool:
-    return first_line.startswith(b"PAR1")
+def recognises(head: Head) -> bool:
+    return head.data.startswith(b"PAR1")
 
 
-def read(path: Path) -> Trace:
-    table = _load(path)
-    if table.num_rows == 0:
-        raise UserError(f"{path}: the trace is empty, there are no rows")
-    times_ns = _times(path, table)
-    max_tokens = np.full(table.num_rows, UNKNOWN_MAX_TOKENS, dtype=np.int64)
-    if _MAX_TOKENS in table.column_names:
-        said = table[_MAX_TOKENS].is_valid().to_numpy()
-        max_tokens[said] = _tokens(path, table, _MAX_TOKENS, nulls_are=1)[said]
-    chunk = TraceChunk(
-        arrival_ns=times_ns,
-        num_prompt_tokens=_tokens(path, table, "num_prompt_tokens"),
-        num_output_tokens=_tokens(path, table, "num_output_tokens"),
-        max_tokens=max_tokens,
-        content=_content(path, table) if _CONTENT in table.column_names else None,
-    )
-    return Trace(path.stem, "kvtwin-parquet", (chunk,))
+def read(source: Source) -> Iterator[TraceChunk]:
+    clock = Clock("arrival_ns")
+    for table, first_row in _row_groups(source):
+        rows = ParquetRows(source, table, first_row)
+        prompts, outputs = rows.tokens("num_prompt_tokens"), rows.tokens("num_output_tokens")
+        yield TraceChunk(
+            arrival_ns=rows.arrivals(clock),
+            num_prompt_tokens=prompts,
+            num_output_tokens=outputs,
+            max_tokens=rows.max_tokens(),
+            content=rows.content(prompts, outputs),
+            sessions=rows.sessions(),
+            priority=rows.optional("priority"),
+            num_samples=rows.optional("num_samples", least=1),
+        )
 
 
 def write(trace: Trace, file: BinaryIO) -> None:
-    fields = [(name, pa.int64()) for name in (*_COLUMNS, _MAX_TOKENS)]
+    first = trace.chunks[0]
+    fields = [(name, pa.int64()) for name in (*_COLUMNS, MAX_TOKENS_COLUMN)]
+    fields += [(name, pa.int64()) for name in _COUNTS if getattr(first, name) is not None]
     metadata: dict[bytes, bytes] = {}
-    first = trace.chunks[0].content
-    if first is not None:
-        fields.append((_CONTENT, pa.large_list(pa.uint64())))
-        metadata[_BLOCK_TOKENS_KEY] = str(first.block_tokens).encode()
+    if first.sessions is not None:
+        fields += [(name, pa.int64()) for name in SESSION_COLUMNS]
+    if first.content is not None:
+        fields.append((CONTENT, pa.large_list(PIECE)))
+        metadata[BLOCK_TOKENS_KEY] = str(first.content.block_tokens).encode()
     schema = pa.schema(fields, metadata=metadata)
     with pq.ParquetWriter(file, schema) as writer:
         for chunk in trace.chunks:
@@ -64,14 +77,25 @@ def write(trace: Trace, file: BinaryIO) -> None:
                 pa.array(chunk.num_output_tokens),
                 pa.array(chunk.max_tokens, mask=chunk.max_tokens == UNKNOWN_MAX_TOKENS),
             ]
+            columns += [
+                pa.array(column) for name in _COUNTS if (column := getattr(chunk, name)) is not None
+            ]
+            if chunk.sessions is not None:
+                columns += [pa.array(getattr(chunk.sessions, name)) for name in SESSION_COLUMNS]
             if chunk.content is not None:
-                columns.append(
-                    pa.LargeListArray.from_arrays(chunk.content.offsets, chunk.content.ids)
-                )
+                columns.append(_pieces(chunk.content))
             writer.write_table(pa.table(columns, schema=schema))
 
 
-def _load(path: Path) -> Any:
+def _pieces(content: Content) -> Any:
+    columns = [pa.array(c) for c in (content.streams, content.starts, content.num_tokens)]
+    pieces = pa.StructArray.from_arrays(columns, fields=list(PIECE))
+    return pa.LargeListArray.from_arrays(content.offsets, pieces)
+
+
+def _row_groups(source: Source) -> Iterator[tuple[Any, int]]:
+    """The known columns of each row group that has rows, and the number of its first row."""
+    path, first_row = source.path, 0
     try:
         with pq.ParquetFile(path) as file:
             names = file.schema_arrow.names
@@ -80,82 +104,18 @@ def _load(path: Path) -> Any:
                     raise UserError(
                         f"{path}: column {name} is missing; columns seen: {shown_names(names)}"
                     )
-            wanted = [n for n in (*_COLUMNS, _MAX_TOKENS, _CONTENT) if n in names]
-            for name in wanted:
+            for name in _KNOWN:
                 if names.count(name) > 1:
                     raise UserError(f"{path}: column {name} appears twice; remove one of the two")
-            return file.read(columns=wanted)
+            unknown = set(names) - set(_KNOWN)
+            for group in range(file.num_row_groups):
+                table = file.read_row_group(group, columns=[n for n in _KNOWN if n in names])
+                if table.num_rows:
+                    source.unknown_keys.update(dict.fromkeys(unknown, table.num_rows))
+                    yield table, first_row
+                    first_row += table.num_rows
     except (pa.ArrowException, OSError, ValueError) as error:
         problem = shown(str(error).splitlines()[0] if str(error) else "unknown")
         raise UserError(
             f"{path}: cannot be read as Parquet ({problem}); write the file anew"
         ) from None
-
-
-def _whole_numbers(path: Path, table: Any, column: str, nulls_are: int | None = None) -> Any:
-    """A column as numpy integers of the width they have in the file, with nulls replaced."""
-    values = table[column]
-    if not pa.types.is_integer(values.type):
-        raise UserError(
-            f"{path}: column {column} has type {values.type}; it must have an integer type"
-        )
-    if nulls_are is not None:
-        values = pc.fill_null(values, nulls_are)
-    if values.null_count:
-        _fail(path, int(pc.index(values.is_null(), True).as_py()), f"{column} is empty")
-    return values.to_numpy()
-
-
-def _tokens(path: Path, table: Any, column: str, nulls_are: int | None = None) -> Int64:
-    values = _whole_numbers(path, table, column, nulls_are)
-    bad = np.flatnonzero((values < 1) | (values > MAX_TOKENS))
-    if len(bad):
-        _fail(path, int(bad[0]), token_problem(column, str(values[bad[0]])))
-    return np.asarray(values, dtype=np.int64)
-
-
-def _times(path: Path, table: Any) -> Int64:
-    values = _whole_numbers(path, table, "arrival_ns")
-    bad = np.flatnonzero((values < 0) | (values > MAX_SPAN_NS))
-    if len(bad):
-        row = int(bad[0])
-        _fail(path, row, time_problem("arrival_ns", str(values[row]), "whole nanoseconds"))
-    return rebase(
-        np.asarray(values, dtype=np.int64),
-        "arrival_ns",
-        lambda row: str(values[row]),
-        lambda row: _place(path, row),
-    )
-
-
-def _content(path: Path, table: Any) -> ContentIds:
-    block_tokens = (table.schema.metadata or {}).get(_BLOCK_TOKENS_KEY, b"")
-    if not (block_tokens.isdigit() and 1 <= int(block_tokens[:9]) <= MAX_TOKENS):
-        raise UserError(
-            f"{path}: schema metadata {_BLOCK_TOKENS_KEY.decode()} is"
-            f" {shown(block_tokens.decode(errors='replace'))}; {_CONTENT} needs a whole number"
-            f" from 1 to {MAX_TOKENS:,} there"
-        )
-    lists = table[_CONTENT]
-    is_list = pa.types.is_list(lists.type) or pa.types.is_large_list(lists.type)
-    if not (is_list and pa.types.is_unsigned_integer(lists.type.value_type)):
-        raise UserError(
-            f"{path}: column {_CONTENT} has type {lists.type}; it must have lists of unsigned ids"
-        )
-    ids = pc.list_flatten(lists)
-    if lists.null_count or ids.null_count:
-        raise UserError(f"{path}: column {_CONTENT} has empty values; give every request a list")
-    lengths = pc.list_value_length(lists).to_numpy()
-    return ContentIds(
-        block_tokens=int(block_tokens),
-        offsets=np.concatenate(([0], np.cumsum(lengths))).astype(np.int64),
-        ids=ids.to_numpy(),
-    )
-
-
-def _place(path: Path, row: int) -> str:
-    return f"{path} row {row + 1}"
-
-
-def _fail(path: Path, row: int, problem: str) -> NoReturn:
-    fail_at(_place(path, row), problem)

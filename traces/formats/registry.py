@@ -1,13 +1,13 @@
 """Which formats there are. A new one is a file in this folder and one line here."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 
 if TYPE_CHECKING:  # numpy is not loaded for a list of names
-    from ..trace import Trace
+    from ..trace import Trace, TraceChunk
+    from .source import Head, Source
 
 # Name to module of this folder.
 FORMATS: Mapping[str, str] = MappingProxyType(
@@ -15,6 +15,14 @@ FORMATS: Mapping[str, str] = MappingProxyType(
         "azure": "azure",
         "vidur": "vidur",
         "mooncake": "mooncake",
+        "weka": "weka",
+        "tracelab": "tracelab",
+        "tracelab-replay": "tracelab_replay",
+        "otel": "otel",
+        "servegen": "servegen",
+        "sharegpt": "sharegpt",
+        "vllm-bench": "vllm_bench",
+        "llmservingsim": "llmservingsim",
         "kvtwin-csv": "kvtwin_csv",
         "kvtwin-parquet": "kvtwin_parquet",
     }
@@ -28,17 +36,22 @@ class ReadableFormat(Protocol):
 
     SHAPE: str  # what messages say a file of this format looks like
 
-    def recognises(self, first_line: bytes) -> bool:
-        """Whether a file whose first line that is not blank is this (no BOM) is in this format."""
+    def recognises(self, head: "Head") -> bool:
+        """Whether a file or folder that begins like this is in this format."""
 
-    def read(self, path: Path) -> "Trace":
-        """The whole trace. Raises UserError for anything that is wrong in the file."""
+    def read(self, source: "Source") -> "Iterator[TraceChunk]":
+        """The requests in order of arrival, the first at 0, in chunks of moderate length.
+
+        Rows left out, keys not read and assumptions go into `source`. Raises UserError for anything
+        that is wrong in the file; without any requests it may just end.
+        """
 
 
 class WritableFormat(ReadableFormat, Protocol):
     """What the module of a format that can also be written defines."""
 
-    CARRIES: frozenset[str]  # those of "max_tokens", "content ids" that the format can hold
+    # Those of "max_tokens", "content", "sessions", "priority", "num_samples" that it can hold.
+    CARRIES: frozenset[str]
 
     def write(self, trace: "Trace", file: BinaryIO) -> None:
         """Writes the trace into an open file."""

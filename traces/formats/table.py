@@ -1,34 +1,29 @@
-"""CSV files as columns of text, with the line number of every row.
+"""CSV files as columns of text or numbers, with the line number of every row.
 
 A row is one physical line: quotes may stand around a value, but a comma or a line break inside
 quotes is not supported, and no format here has any. So line numbers are always right.
 """
 
 import re
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
+from ..arrays import Int64
 from ..errors import UserError
-from ..trace import Int64
-from .checks import MAX_TOKENS, fail_at, shown, token_problem
+from .checks import MAX_TOKENS, Place, fail_at, shown, token_problem
+from .source import Block, Source, header_columns, num_line_ends
 
-BOM = b"\xef\xbb\xbf"
 _MAX_LINE_BYTES = 1 << 20
 _PADDING = ' \t\r\n"'
 _HEADER = re.compile(rb"([\r\n]*)([^\r\n]*)(?:\r\n|\r|\n)?")
-
-
-def header_columns(header_line: bytes) -> list[str]:
-    """Column names in a header line."""
-    text = header_line.decode("utf-8", errors="replace")
-    return [name.strip(_PADDING) for name in text.split(",")]
 
 
 def to_int64(texts: Any) -> Int64:
@@ -42,46 +37,81 @@ def first_false(mask: Any) -> int | None:
     return None if row < 0 else int(row)
 
 
+def csv_tables(
+    source: Source,
+    required: Collection[str],
+    optional: Collection[str] = (),
+    known: Collection[str] = (),
+    counts: Collection[str] = (),
+) -> Iterator["Table"]:
+    """The named columns, a block of the file at a time; optional ones may be absent.
+
+    Columns in `counts` are read as numbers where all their values in the block are plain ones.
+    Other columns are ignored, and counted unless they are `known`. Raises UserError for missing or
+    repeated columns and lines that do not fit.
+    """
+    header: list[str] = []
+    for block in source.blocks(_MAX_LINE_BYTES):
+        num_lines = block.num_lines
+        if not header:
+            header, block = _split_header(block)
+            if header:
+                place = source.place(block.first_line - 1)
+                wanted = _wanted(place, header, required, optional)
+                num_lines -= 1
+        table = None
+        if header and block.data.strip(b"\r\n"):
+            table = _parse(source, header, block, wanted, counts)
+            ignored = set(header) - {*wanted, *known, ""}
+            source.unknown_keys.update(dict.fromkeys(ignored, table.num_rows))
+            num_lines -= table.num_rows
+        if num_lines:
+            source.skipped["blank line"] += num_lines
+        if table is not None:
+            yield table
+
+
 @dataclass(frozen=True)
 class Table:
-    """A CSV file with at least one row. Columns are arrow string arrays of shape [num_rows]."""
+    """Rows of a file, at least one. Columns are arrow arrays of text or numbers, [num_rows]."""
 
-    path: Path
-    body: bytes  # what follows the header line
-    first_line: int  # 1-based number of the first line of the body
     columns: dict[str, Any]
-
-    @cached_property
-    def _lines_of_rows(self) -> list[int]:
-        # Blank lines are no rows, so the line of a row is found by walking. Only errors do.
-        lines = enumerate(self.body.splitlines(), self.first_line)
-        return [number for number, line in lines if line]
+    place: Place  # where a row is, for messages
+    as_text: "Callable[[], Table]"  # the same with all columns as text
 
     @property
     def num_rows(self) -> int:
         return len(next(iter(self.columns.values())))
 
-    @property
-    def skipped(self) -> dict[str, int]:
-        """Rows left out: lines with nothing in them, before or after the header."""
-        num_lines = self.first_line - 1 + _num_lines(self.body)
-        num_blank = num_lines - 1 - self.num_rows
-        return {"blank line": num_blank} if num_blank else {}
-
-    def place(self, row: int) -> str:
-        """Where a row is, for messages."""
-        return f"{self.path} line {self._lines_of_rows[row]}"
+    def keep(self, is_kept: npt.NDArray[np.bool_]) -> "Table":
+        """Some of its rows, at least one."""
+        rows, mask = np.flatnonzero(is_kept), pa.array(is_kept)
+        return Table(
+            {name: column.filter(mask) for name, column in self.columns.items()},
+            lambda row: self.place(int(rows[row])),
+            lambda: self.as_text().keep(is_kept),
+        )
 
     def text(self, column: str, row: int) -> str:
         return str(self.columns[column][row])
 
-    def token_counts(self, column: str, unknown: int | None = None) -> Int64:
+    def token_counts(self, column: str, unknown: int | None = None, least: int = 1) -> Int64:
         """A column of token counts. `unknown`, where given, is what an empty value stands for.
 
-        Raises UserError for anything but a whole number from 1 to MAX_TOKENS.
+        Raises UserError for anything but a whole number from `least` to MAX_TOKENS.
         """
-        texts = self.columns[column]
-        good = pc.match_substring_regex(texts, r"^0*[1-9][0-9]{0,7}$")
+        values = self.columns[column]
+        if not pa.types.is_string(values.type):
+            extremes = pc.min_max(values)
+            if (
+                not values.null_count
+                and extremes["min"].as_py() >= least
+                and extremes["max"].as_py() <= MAX_TOKENS
+            ):
+                return np.asarray(values.to_numpy(), dtype=np.int64)
+            return self.as_text().token_counts(column, unknown, least)
+        texts = values
+        good = pc.match_substring_regex(texts, r"^[0-9]{1,18}$")
         if unknown is not None:
             is_empty = pc.equal(texts, "")
             good = pc.or_(good, is_empty)
@@ -89,92 +119,121 @@ class Table:
         bad = first_false(good)
         # Rows behind the first bad one need no second look.
         counts = to_int64(texts if bad is None else texts[:bad])
-        over = np.flatnonzero(counts > MAX_TOKENS)
-        if len(over):
-            bad = int(over[0])
+        wrong = np.flatnonzero(((counts < least) & (counts != unknown)) | (counts > MAX_TOKENS))
+        if len(wrong):
+            bad = int(wrong[0])
         if bad is not None:
-            fail_at(self.place(bad), token_problem(column, self.text(column, bad)))
+            fail_at(self.place(bad), token_problem(column, self.text(column, bad), least))
         return counts
 
 
-@dataclass(frozen=True)
-class CsvFile:
-    """A CSV file of which only the header has been looked at."""
-
-    path: Path
-    header: list[str]
-    header_line: int  # 1-based
-    body: bytes
-
-    def read(self, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> Table:
-        """The named columns; others are ignored, optional ones may be absent.
-
-        Raises UserError for missing or repeated columns, no rows, and lines that do not fit.
-        """
-        place = f"{self.path} line {self.header_line}"
-        seen = shown_names(self.header)
-        for name in required:
-            if name not in self.header:
-                raise UserError(
-                    f"{place}: column {name} is missing; columns seen: {seen};"
-                    " rename the columns or choose another format"
-                )
-        wanted = [name for name in (*required, *optional) if name in self.header]
-        for name in wanted:
-            if self.header.count(name) > 1:
-                raise UserError(f"{place}: column {name} appears twice; remove one of the two")
-        if not self.body.strip(b"\r\n"):
-            raise UserError(f"{self.path}: the trace is empty, there are no rows below the header")
-        position = {name: str(self.header.index(name)) for name in wanted}
-        try:
-            raw = pyarrow.csv.read_csv(
-                pa.BufferReader(self.body),
-                read_options=pyarrow.csv.ReadOptions(
-                    column_names=[str(i) for i in range(len(self.header))],
-                    block_size=_MAX_LINE_BYTES,
-                ),
-                parse_options=pyarrow.csv.ParseOptions(quote_char=False),
-                convert_options=pyarrow.csv.ConvertOptions(
-                    column_types={number: pa.string() for number in position.values()},
-                    include_columns=list(position.values()),
-                ),
-            )
-        except pa.ArrowInvalid as error:
-            raise self._bad_line(error) from None
-        columns = {
-            name: pc.utf8_trim(raw.column(number), characters=_PADDING)
-            for name, number in position.items()
-        }
-        return Table(self.path, self.body, self.header_line + 1, columns)
-
-    def _bad_line(self, error: pa.ArrowInvalid) -> UserError:
-        """The error for the first line that arrow could not split into columns of text."""
-        for number, line in enumerate(self.body.splitlines(), self.header_line + 1):
-            num_columns = line.count(b",") + 1
-            if len(line) > _MAX_LINE_BYTES:
-                problem = f"the line has {len(line):,} bytes; the limit is {_MAX_LINE_BYTES:,}"
-            elif line and num_columns != len(self.header):
-                problem = f"{num_columns} columns where the header has {len(self.header)}"
-            elif not _is_utf8(line):
-                problem = "the line is not UTF-8 text"
-            else:
-                continue
-            return UserError(f"{self.path} line {number}: {problem}; fix or remove the row")
-        return UserError(f"{self.path}: cannot be read as CSV: {shown(str(error))}")
-
-
-def load_csv(path: Path) -> CsvFile:
-    """Read a file and split off its header. A UTF-8 byte order mark is accepted."""
-    data = path.read_bytes()
-    match = _HEADER.match(data, len(BOM) if data.startswith(BOM) else 0)
+def _split_header(block: Block) -> tuple[list[str], Block]:
+    """The column names of a file that begins with this block, and the lines below them."""
+    match = _HEADER.match(block.data)
     assert match is not None, "the pattern matches the empty text"
     blank, header = match.groups()
-    return CsvFile(
-        path=path,
-        header=header_columns(header),
-        header_line=_num_lines(blank) + 1,
-        body=data[match.end() :],
+    if not header:
+        return [], block
+    below = block.first_line + num_line_ends(blank) + 1
+    return header_columns(header), Block(block.data[match.end() :], below)
+
+
+def _wanted(
+    place: str, header: list[str], required: Collection[str], optional: Collection[str]
+) -> list[str]:
+    for name in required:
+        if name not in header:
+            raise UserError(
+                f"{place}: column {name} is missing; columns seen: {shown_names(header)};"
+                " rename the columns or choose another format"
+            )
+    wanted = [name for name in (*required, *optional) if name in header]
+    for name in wanted:
+        if header.count(name) > 1:
+            raise UserError(f"{place}: column {name} appears twice; remove one of the two")
+    return wanted
+
+
+def _parse(
+    source: Source, header: list[str], block: Block, wanted: list[str], counts: Collection[str]
+) -> Table:
+    position = {name: str(header.index(name)) for name in wanted}
+    as_text = {number: pa.string() for number in position.values()}
+    numbers = {position[name]: pa.int64() for name in wanted if name in counts}
+    # Arrow takes 0x10 for a number; what has an x is looked at as text.
+    if numbers and b"x" not in block.data and b"X" not in block.data:
+        try:
+            return _table(source, header, block, position, as_text | numbers)
+        except pa.ArrowInvalid:
+            pass  # what is wrong, if anything, is found in the text
+    try:
+        return _table(source, header, block, position, as_text)
+    except pa.ArrowInvalid as error:
+        raise _bad_line(source, header, block, error) from None
+
+
+def _table(
+    source: Source,
+    header: list[str],
+    block: Block,
+    position: dict[str, str],
+    types: dict[str, Any],
+) -> Table:
+    raw = pyarrow.csv.read_csv(
+        pa.BufferReader(block.data),
+        read_options=pyarrow.csv.ReadOptions(
+            column_names=[str(i) for i in range(len(header))], block_size=_MAX_LINE_BYTES
+        ),
+        parse_options=pyarrow.csv.ParseOptions(quote_char=False),
+        convert_options=pyarrow.csv.ConvertOptions(
+            column_types=types, include_columns=list(position.values()), null_values=[""]
+        ),
     )
+    columns = {
+        name: raw.column(number)
+        if pa.types.is_integer(raw.column(number).type)
+        else pc.utf8_trim(raw.column(number), characters=_PADDING)
+        for name, number in position.items()
+    }
+    return Table(
+        columns,
+        _CsvPlaces(source, block, raw.num_rows),
+        lambda: _parse(source, header, block, list(position), ()),
+    )
+
+
+class _CsvPlaces:
+    """The lines of rows. Blank lines are no rows, so a row is found by walking; only errors do."""
+
+    def __init__(self, source: Source, block: Block, num_rows: int) -> None:
+        self._source, self._block, self._num_rows = source, block, num_rows
+
+    @cached_property
+    def _lines(self) -> list[int]:
+        lines = enumerate(self._block.data.splitlines(), self._block.first_line)
+        return [number for number, line in lines if line]
+
+    def __call__(self, row: int) -> str:
+        if row == self._num_rows - 1:  # asked of every block, because the next one may need it
+            last = self._block.first_line + num_line_ends(self._block.data.rstrip(b"\r\n"))
+            return self._source.place(last)
+        return self._source.place(self._lines[row])
+
+
+def _bad_line(source: Source, header: list[str], block: Block, error: pa.ArrowInvalid) -> UserError:
+    """The error for the first line that arrow could not split into columns of text."""
+    for number, line in enumerate(block.data.splitlines(), block.first_line):
+        num_columns = line.count(b",") + 1
+        if len(line) > _MAX_LINE_BYTES:
+            problem = f"the line has {len(line):,} bytes; the limit is {_MAX_LINE_BYTES:,}"
+        elif line and num_columns != len(header):
+            problem = f"{num_columns} columns where the header has {len(header)}"
+        elif not _is_utf8(line):
+            problem = "the line is not UTF-8 text"
+        else:
+            continue
+        return UserError(f"{source.place(number)}: {problem}; fix or remove the row")
+    return UserError(f"{source.path}: cannot be read as CSV: {shown(str(error))}")
 
 
 def write_rows(columns: list[Any], file: BinaryIO) -> None:
@@ -188,11 +247,6 @@ def shown_names(names: list[str]) -> str:
     """Column names as messages quote them."""
     text = ", ".join(shown(name) for name in names[:12])
     return text if len(names) <= 12 else f"{text}, ... ({len(names)} in all)"
-
-
-def _num_lines(data: bytes) -> int:
-    num_ends = data.count(b"\n") + data.count(b"\r") - data.count(b"\r\n")
-    return num_ends + (not data.endswith((b"\n", b"\r")) and len(data) > 0)
 
 
 def _is_utf8(line: bytes) -> bool:

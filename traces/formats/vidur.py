@@ -1,45 +1,48 @@
-"""Vidur replay traces: `arrived_at,num_prefill_tokens,num_decode_tokens`, times in seconds.
+"""Vidur traces: `arrived_at,num_prefill_tokens,num_decode_tokens`, times in seconds; or lengths only.
 
-Source: github.com/microsoft/vidur. Its older name for the columns is
-`Time,PromptTokenCount,GeneratedTokenCount`. Seconds are decimal text and are turned into
-nanoseconds without a detour through floats: one rounding, half up, at the tenth decimal place.
+Source: github.com/microsoft/vidur. Its older names for the columns are
+`Time,PromptTokenCount,GeneratedTokenCount`. Files without the times hold lengths, from which Vidur draws
+or takes row by row; read here, all requests arrive at once.
 """
 
-from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
-from pathlib import Path
+from collections.abc import Iterator
 from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..trace import MAX_SPAN_NS, UNKNOWN_MAX_TOKENS, Int64, Trace, TraceChunk
-from .checks import fail_at, rebase, time_problem
-from .table import Table, header_columns, load_csv, to_int64, write_rows
+from ..trace import UNKNOWN_MAX_TOKENS, Trace, TraceChunk
+from .source import Head, Source
+from .table import csv_tables, write_rows
+from .times import NumberClock
 
-SHAPE = "CSV with arrived_at, num_prefill_tokens, num_decode_tokens"
+SHAPE = "CSV with num_prefill_tokens, num_decode_tokens, usually arrived_at"
 CARRIES: frozenset[str] = frozenset()
 _COLUMNS = ("arrived_at", "num_prefill_tokens", "num_decode_tokens")
 _OLD_COLUMNS = ("Time", "PromptTokenCount", "GeneratedTokenCount")
+_DERIVED = ("num_total_tokens", "pd_ratio")  # follow from the others
 
 
-def recognises(first_line: bytes) -> bool:
-    columns = set(header_columns(first_line))
-    return set(_COLUMNS) <= columns or set(_OLD_COLUMNS) <= columns
+def recognises(head: Head) -> bool:
+    return any(head.columns >= {prompt, output} for _, prompt, output in (_COLUMNS, _OLD_COLUMNS))
 
 
-def read(path: Path) -> Trace:
-    file = load_csv(path)
-    columns = _OLD_COLUMNS if set(_OLD_COLUMNS) <= set(file.header) else _COLUMNS
-    table = file.read(columns)
-    time, prompt, output = columns
-    chunk = TraceChunk(
-        arrival_ns=_arrivals(table, time),
-        num_prompt_tokens=table.token_counts(prompt),
-        num_output_tokens=table.token_counts(output),
-        max_tokens=np.full(table.num_rows, UNKNOWN_MAX_TOKENS, dtype=np.int64),
-    )
-    return Trace(path.stem, "vidur", (chunk,), skipped=table.skipped)
+def read(source: Source) -> Iterator[TraceChunk]:
+    names = _OLD_COLUMNS if source.head.columns >= set(_OLD_COLUMNS[1:]) else _COLUMNS
+    time, prompt, output = names
+    clock = NumberClock(time) if time in source.head.columns else None
+    if clock is None:
+        source.notes.append("the file has lengths only, no arrivals: all requests arrive at once")
+    for table in csv_tables(source, names if clock else names[1:], (), _DERIVED, counts=names[1:]):
+        yield TraceChunk(
+            arrival_ns=(
+                clock.arrivals(table) if clock else np.zeros(table.num_rows, dtype=np.int64)
+            ),
+            num_prompt_tokens=table.token_counts(prompt),
+            num_output_tokens=table.token_counts(output),
+            max_tokens=np.full(table.num_rows, UNKNOWN_MAX_TOKENS, dtype=np.int64),
+        )
 
 
 def write(trace: Trace, file: BinaryIO) -> None:
@@ -52,38 +55,3 @@ def write(trace: Trace, file: BinaryIO) -> None:
             pc.cast(pa.array(whole), pa.string()), fraction_text, "."
         )
         write_rows([arrived_at, chunk.num_prompt_tokens, chunk.num_output_tokens], file)
-
-
-def _arrivals(table: Table, column: str) -> Int64:
-    texts = table.columns[column]
-    parts = pc.extract_regex(texts, r"^(?P<whole>[0-9]{1,9})(?:\.(?P<fraction>[0-9]*))?$")
-    plain = pc.is_valid(parts)
-    whole = to_int64(pc.fill_null(pc.struct_field(parts, "whole"), "0"))
-    fraction = pc.fill_null(pc.struct_field(parts, "fraction"), "")
-    # Ten digits: nine are nanoseconds, the tenth decides the rounding.
-    padded = pc.utf8_slice_codeunits(pc.utf8_rpad(fraction, 10, padding="0"), 0, 10)
-    times_ns = whole * 10**9 + (to_int64(padded) + 5) // 10
-    # Few or no rows: exponents such as 1e-05, signs, and what is not a time at all.
-    for row in np.flatnonzero(~plain.to_numpy()).tolist():
-        text = table.text(column, row)
-        value = _exact_ns(text)
-        if value is None:
-            fail_at(table.place(row), time_problem(column, text, "seconds"))
-        times_ns[row] = value
-    return rebase(times_ns, column, lambda row: table.text(column, row), table.place)
-
-
-def _exact_ns(seconds: str) -> int | None:
-    """Nanoseconds, or None if the text is no number from 0 to the limit."""
-    if not seconds.isascii() or "_" in seconds:  # numbers to Decimal, but not to the other columns
-        return None
-    try:
-        value = Decimal(seconds)
-    except InvalidOperation:
-        return None
-    # The order matters: comparing a NaN raises, scaling 1e999999 takes all memory.
-    if not value.is_finite() or not 0 <= value <= MAX_SPAN_NS // 10**9:
-        return None
-    if value.adjusted() < -11:
-        return 0
-    return int((value * 10**9).quantize(Decimal(1), rounding=ROUND_HALF_UP))

@@ -1,0 +1,1 @@
+"""`kvtwin size`: from its flags to a sizing, and to words."""

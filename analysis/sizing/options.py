@@ -1,0 +1,153 @@
+"""The flags of `kvtwin size`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def _flag(help_text: str, metavar: str, panel: str, **limits: Any) -> Any:
+    return typer.Option(
+        help=help_text, metavar=metavar, rich_help_panel=panel, show_default=False, **limits
+    )
+
+
+def _engine(help_text: str, metavar: str, **limits: Any) -> Any:
+    return _flag(help_text, metavar, "Model, GPU and engine (named after vLLM's flags)", **limits)
+
+
+def _term(help_text: str, metavar: str, **limits: Any) -> Any:
+    return _flag(help_text, metavar, "Memory that is known (per GPU; else estimated)", **limits)
+
+
+def _question(help_text: str, metavar: str, **limits: Any) -> Any:
+    return _flag(help_text, metavar, "Questions", **limits)
+
+
+@dataclass(frozen=True)
+class SizeInputs:
+    """What to size, as it was asked for; None where nothing was said."""
+
+    model: Annotated[
+        str | None,
+        _engine(
+            "Model of the catalogue, or a Hugging Face config.json, or the directory that holds "
+            "one; a wrong name lists all.",
+            "NAME|PATH",
+        ),
+    ] = None
+    gpu: Annotated[
+        str | None, _engine("GPU, e.g. a100-40gb, l4, h100; a wrong name lists all.", "NAME")
+    ] = None
+    accounting: Annotated[
+        str | None,
+        _engine(
+            "Whose arithmetic: vllm, vllm-no-hybrid, sglang, trtllm or exact (default: the log's "
+            "engine, else vllm).",
+            "NAME",
+        ),
+    ] = None
+    engine_log: Annotated[
+        Path | None,
+        typer.Option(
+            help="Start-up log of vLLM, SGLang or TensorRT-LLM: fills in what it states and checks it; flags go first.",
+            metavar="FILE",
+            rich_help_panel="Model, GPU and engine (named after vLLM's flags)",
+            show_default=False,
+        ),
+    ] = None
+    tensor_parallel_size: Annotated[
+        int | None, _engine("GPUs that share each layer (default 1).", "N", min=1, max=4096)
+    ] = None
+    pipeline_parallel_size: Annotated[
+        int | None, _engine("Stages that share out the layers (default 1).", "N", min=1, max=4096)
+    ] = None
+    data_parallel_size: Annotated[
+        int | None, _engine("Replicas of all this (default 1).", "N", min=1, max=4096)
+    ] = None
+    gpu_memory_utilization: Annotated[
+        float | None,
+        _engine(
+            "The engine's memory fraction: of all memory (vllm, exact), static part (sglang), of "
+            "what is free after loading (trtllm); default: the engine's own.",
+            "X",
+        ),
+    ] = None
+    block_size: Annotated[
+        int | None,
+        _engine("Tokens per block or page (default: the engine's).", "N", min=1, max=10**6),
+    ] = None
+    max_model_len: Annotated[
+        str | None,
+        _engine(
+            "Longest prompt plus output; auto: the longest that fits (default: the model's).",
+            "N|auto",
+        ),
+    ] = None
+    max_num_seqs: Annotated[
+        int | None,
+        _engine("Most requests in a step (default: vLLM's for the GPU).", "N", min=1, max=10**6),
+    ] = None
+    max_num_batched_tokens: Annotated[
+        int | None,
+        _engine("Most tokens in a step (default: vLLM's for the GPU).", "N", min=1, max=10**8),
+    ] = None
+    kv_cache_dtype: Annotated[
+        str | None, _engine("auto, bfloat16, float16 or fp8 (default auto).", "DTYPE")
+    ] = None
+    quantization: Annotated[
+        str | None,
+        _engine("Weights as this quantisation would store them (default: as shipped).", "NAME"),
+    ] = None
+    enforce_eager: Annotated[
+        bool,
+        typer.Option(
+            "--enforce-eager",
+            help="No CUDA graphs.",
+            rich_help_panel="Model, GPU and engine (named after vLLM's flags)",
+        ),
+    ] = False
+    gpu_memory_gib: Annotated[
+        float | None, _term("Memory of the GPU as the driver reports it.", "GIB")
+    ] = None
+    weights_gib: Annotated[float | None, _term("Weights, as an engine's log says.", "GIB")] = None
+    activation_gib: Annotated[
+        float | None, _term("Peak of the activations beside the weights.", "GIB")
+    ] = None
+    cuda_graph_gib: Annotated[float | None, _term("CUDA graphs.", "GIB")] = None
+    other_gib: Annotated[
+        float | None, _term("CUDA context, communication, whatever is not a tensor.", "GIB")
+    ] = None
+    kv_cache_memory_bytes: Annotated[
+        int | None, _term("Bytes of the KV pool itself.", "BYTES", min=1, max=10**15)
+    ] = None
+    num_gpu_blocks_override: Annotated[
+        int | None, _term("Blocks of the KV pool itself.", "N", min=1, max=10**12)
+    ] = None
+    lengths: Annotated[
+        str | None,
+        _question(
+            "Concurrency at a length mix: a trace file, mean:TOKENS (resident tokens of a "
+            "request) or mean:PROMPT,OUTPUT.",
+            "TRACE|mean:...",
+        ),
+    ] = None
+    request: Annotated[
+        str | None,
+        _question("Can a request of so many prompt tokens be served?", "PROMPT,MAX_TOKENS"),
+    ] = None
+    shared_prefix_tokens: Annotated[
+        int | None,
+        _question("What can requests share of a common prefix?", "N", min=0, max=10**9),
+    ] = None
+    session_tokens: Annotated[
+        int | None,
+        _question("Reload a session of so many tokens or recompute it?", "N", min=1, max=10**9),
+    ] = None
+    link_gb_per_s: Annotated[
+        float | None, _question("Host link for that, GB/s (default: the GPU's PCIe).", "X")
+    ] = None
+    prefill_tokens_per_s: Annotated[
+        float | None, _question("Prefill rate for that (default: a roofline).", "X")
+    ] = None

@@ -1,0 +1,53 @@
+"""A report in Markdown of what `device_run.py` wrote: `python -m kvtwin.gpu.device_report RUN.jsonl`."""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from .bench import BenchRow
+from .check import Result
+from .report import BENCH_HEADER, CHECK_HEADER, bench_line, check_line, check_summary
+
+CUT_OFF = "The time was over before the rest of the {what} could run."
+
+
+def render(lines: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """The machine, the timings, the checks, and what is missing, as lines of Markdown."""
+    by_kind: dict[str, list[dict[str, Any]]] = {}
+    for line in lines:
+        by_kind.setdefault(line["kind"], []).append(line)
+    for machine in by_kind.get("machine", []):
+        yield f"# Kernels on {machine.get('gpu', 'a CPU')}"
+        yield ""
+        if machine["dry_run"]:
+            yield "A dry run in Triton's interpreter: nothing here was measured on a GPU."
+        facts = {key: value for key, value in machine.items() if key not in ("kind", "at_s")}
+        yield ", ".join(f"{name} {value}" for name, value in facts.items()) + "."
+    for error in by_kind.get("error", []):
+        yield f"\nFAILED: {error['message']}"
+    rows = [BenchRow.from_dict(line) for line in by_kind.get("bench", [])]
+    if rows:
+        yield f"\n## Timings\n\n{BENCH_HEADER}"
+        yield from map(bench_line, rows)
+    results = [Result.from_dict(line) for line in by_kind.get("check", [])]
+    if results:
+        yield f"\n## Checks\n\n{check_summary(results)}\n\n{CHECK_HEADER}"
+        yield from map(check_line, results)
+    for kind, what in (("benched", "timings"), ("checked", "checks")):
+        if not all(line["complete"] for line in by_kind.get(kind, [{"complete": False}])):
+            yield f"\n{CUT_OFF.format(what=what)}"
+    if "end" not in by_kind:
+        yield "\nThe run did not come to its end."
+
+
+def main() -> None:
+    """Print the report of the file named on the command line."""
+    with Path(sys.argv[1]).open(encoding="utf-8") as file:
+        for line in render(json.loads(text) for text in file):
+            print(line)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""Check the kernels and time them on a GPU machine, within a time limit, into one JSONL file.
+
+    python3 gpu/device_run.py OUT.jsonl [--seconds 210] [--dry-run]
+
+It needs torch, triton and numpy, and no installation: it finds the package around it. Every line is
+written at once, so a run that is cut off leaves what it had. `--dry-run` goes the same way on a CPU,
+in Triton's interpreter, with small shapes and no durations.
+`python3 -m kvtwin.gpu.device_report OUT.jsonl` makes a report of it.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+from importlib import import_module
+from pathlib import Path
+
+DEFAULT_SECONDS = 210.0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run, and return the exit code: 1 if a check failed or nothing could be run."""
+    parser = argparse.ArgumentParser(description="Check and time the kernels on a GPU.")
+    parser.add_argument("out", type=Path, metavar="OUT.jsonl")
+    parser.add_argument("--seconds", type=float, default=DEFAULT_SECONDS)
+    parser.add_argument("--dry-run", action="store_true")
+    options = parser.parse_args(arguments)
+    if options.dry_run:
+        os.environ["TRITON_INTERPRET"] = "1"
+    with tempfile.TemporaryDirectory() as links, options.out.open("w", encoding="utf-8") as file:
+        # The packages are folders of generic names; this is what installing them amounts to.
+        (Path(links) / "kvtwin").symlink_to(Path(__file__).resolve().parents[1])
+        sys.path.insert(0, links)
+        run = import_module("kvtwin.gpu.timed_run").timed_run
+        return int(run(file, options.seconds, options.dry_run))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The engines' ways to account for KV memory, one file each."""

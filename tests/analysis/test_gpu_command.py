@@ -1,0 +1,92 @@
+"""`kvtwin gpu`: exit codes, one-line messages, the table and the JSON object."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+def kvtwin(*arguments: str, before: str = "") -> subprocess.CompletedProcess[str]:
+    """Run the command line, after the Python statements `before`, in a process of its own."""
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    code = f"{before}\nfrom kvtwin.analysis.cli import main\nmain({list(arguments)!r})"
+    return subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_a_check_names_what_ran() -> None:
+    done = kvtwin("gpu", "check", "--quick", "--kernel", "merge_partials", "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("| backend | kernel | configuration | error | tolerance | bytes |")
+    rows = [line for line in lines if line.startswith(("| triton", "| torch"))]
+    assert {row.split(" | ")[0] for row in rows} == {"| triton-interpret", "| torch"}
+    assert all(row.endswith("| pass |") for row in rows)
+    assert lines[-1].startswith(f"{len(rows)} checks on triton-interpret and torch: all passed")
+
+
+def test_json_is_one_object() -> None:
+    done = kvtwin("gpu", "check", "--kernel", "copy_blocks", "--quick", "--json")
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout)
+    assert printed["device"] == "cpu"
+    assert {result["kernel"] for result in printed["results"]} == {"copy_blocks"}
+    for result in printed["results"]:
+        assert (result["bytes"] is None) == (result["backend"] == "torch")
+
+
+BREAK = """
+import kvtwin.gpu.torch_ops as ops
+right = ops.copy_blocks
+def copy_blocks(k_pool, v_pool, pairs, **options):
+    right(k_pool, v_pool, pairs.flip(1), **options)
+ops.copy_blocks = copy_blocks
+"""
+
+
+def test_a_failure_has_exit_code_1() -> None:
+    """Copies in the wrong direction, in torch alone: the kernels pass beside it."""
+    done = kvtwin("gpu", "check", "--quick", "--kernel", "copy_blocks", before=BREAK)
+    assert done.returncode == 1, done.stderr
+    rows = done.stdout.splitlines()
+    assert all("FAIL" in row for row in rows if row.startswith("| torch"))
+    assert all("pass" in row for row in rows if row.startswith("| triton"))
+    assert "of them FAILED" in rows[-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("check", "--kernel", "decode"), "--kernel decode: no such kernel; choose from paged_"),
+        (("check", "--device", "tpu"), "device tpu: choose cuda or cpu"),
+        (("check", "--device", "cuda"), "device cuda: torch finds no CUDA device; choose cpu"),
+        (("bench",), "gpu bench needs a CUDA device and torch finds none"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(arguments: tuple[str, ...], message: str) -> None:
+    done = kvtwin("gpu", *arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert message in line
+
+
+def test_without_torch_it_says_what_to_install() -> None:
+    done = kvtwin("gpu", "check", before="import sys\nsys.modules['torch'] = None")
+    assert done.returncode == 2
+    assert "needs torch, which is not installed: pip install 'kvtwin[gpu]'" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_help_loads_neither_torch_nor_triton() -> None:
+    before = (
+        "import atexit, sys\natexit.register(lambda: print({'torch', 'triton'} & {*sys.modules}))"
+    )
+    done = kvtwin("gpu", "check", "--help", before=before)
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1] == "set()"
+    for kernel in ("paged_decode", "contiguous_decode", "paged_prefill", "store_kv"):
+        assert kernel in done.stdout

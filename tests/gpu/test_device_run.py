@@ -1,0 +1,113 @@
+"""The script for a GPU machine, gone through on a CPU without what that machine has not got."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvtwin.gpu.device_report import render
+
+ROOT = Path(__file__).parents[2]
+# Everything of the project's own dependencies but numpy, torch and triton.
+ABSENT = ("pandas", "pyarrow", "simpy", "matplotlib", "typer", "rich", "jinja2", "hypothesis")
+SCRIPT = f"""
+import runpy, sys
+for name in {ABSENT}:
+    sys.modules[name] = None
+sys.path = [place for place in sys.path if "kvtwin" not in place]
+sys.meta_path = [finder for finder in sys.meta_path if "editable" not in str(finder).lower()]
+sys.argv = ["device_run.py", *sys.argv[1:]]
+runpy.run_path({str(ROOT / "gpu" / "device_run.py")!r}, run_name="__main__")
+"""
+
+
+def device_run(folder: Path, *arguments: str) -> tuple[int, list[dict[str, Any]]]:
+    """Exit code and lines of a run in `folder`, in a process without TRITON_INTERPRET."""
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, "run.jsonl", *arguments],
+        cwd=folder,
+        env=environment | {"OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode, [
+        json.loads(line) for line in (folder / "run.jsonl").read_text().splitlines()
+    ]
+
+
+@pytest.fixture(scope="module")
+def dry(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    code, lines = device_run(tmp_path_factory.mktemp("dry"), "--dry-run")
+    assert code == 0
+    return lines
+
+
+def test_a_dry_run_checks_and_benches(dry: list[dict[str, Any]]) -> None:
+    kinds = [line["kind"] for line in dry]
+    assert kinds[0] == "machine"
+    assert kinds[-1] == "end"
+    assert dry[-1]["all_passed"]
+    checks = [line for line in dry if line["kind"] == "check"]
+    assert {line["backend"] for line in checks} == {"triton-interpret", "torch"}
+    assert all(line["verdict"] == "pass" for line in checks)
+    benched = [line for line in dry if line["kind"] == "bench"]
+    assert {line["operation"] for line in benched} == {
+        "read",
+        "paged_decode",
+        "contiguous_decode",
+        "torch",
+    }
+    assert all(line["duration_ns"] is None for line in benched)
+    times = [line["at_s"] for line in dry]
+    assert times == sorted(times)
+
+
+def test_the_report_of_a_dry_run_says_so(dry: list[dict[str, Any]]) -> None:
+    text = "\n".join(render(dry))
+    assert "nothing here was measured on a GPU" in text
+    assert text.count("| pass |") == sum(line["kind"] == "check" for line in dry)
+    assert "not measured on a GPU | not measured on a GPU" in text
+    assert "did not come to its end" not in text
+
+
+def test_a_cut_off_run_has_a_report_that_says_so(dry: list[dict[str, Any]]) -> None:
+    text = "\n".join(render(dry[:5]))
+    assert "The time was over before the rest of the timings could run." in text
+    assert "The time was over before the rest of the checks could run." in text
+    assert "The run did not come to its end." in text
+
+
+def test_no_time_leaves_one_line_of_each(tmp_path: Path) -> None:
+    """At least one check and one timing, then the limit is obeyed."""
+    code, lines = device_run(tmp_path, "--dry-run", "--seconds", "0")
+    assert code == 0
+    assert [line["kind"] for line in lines] == [
+        "machine",
+        "check",
+        "checked",
+        "bench",
+        "benched",
+        "end",
+    ]
+    assert not lines[2]["complete"]
+    assert not lines[4]["complete"]
+
+
+def test_without_a_gpu_one_line_says_so(tmp_path: Path) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    code, lines = device_run(tmp_path)
+    assert code == 1
+    (line,) = lines
+    assert line["kind"] == "error"
+    assert "--dry-run" in line["message"]
+    assert "FAILED: torch finds no CUDA device" in "\n".join(render(lines))

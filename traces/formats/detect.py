@@ -1,0 +1,46 @@
+"""Which format an input is in."""
+
+from typing import NoReturn
+
+from ..errors import UserError
+from .checks import fail_at, shown
+from .registry import FORMATS, load_format
+from .source import Head, header_columns
+from .table import shown_names
+
+
+def format_of(head: Head, format: str | None) -> str:
+    """The name of the format: the one given, or the only one that recognises the input.
+
+    Raises UserError if none does or several do, or if the one given cannot be.
+    """
+    is_parquet = head.data.startswith(b"PAR1")
+    if format is not None:
+        if is_parquet and format != "kvtwin-parquet":
+            raise UserError(f"{head.path} is a Parquet file; format {format} does not fit it")
+        if format == "kvtwin-parquet" and not is_parquet:
+            raise UserError(f"{head.path} is not a Parquet file; format {format} does not fit it")
+        return format
+    if not is_parquet and b"\0" in head.first_line:
+        raise UserError(f"{head.path} is a binary file, not a trace; formats: {', '.join(FORMATS)}")
+    fitting = [name for name in FORMATS if load_format(name).recognises(head)]
+    if len(fitting) > 1:
+        raise UserError(
+            f"{head.path} fits the formats {' and '.join(fitting)}; name one with --format"
+        )
+    if not fitting:
+        _fail(head)
+    return fitting[0]
+
+
+def _fail(head: Head) -> NoReturn:
+    if head.is_folder:
+        raise UserError(f"{head.path} is a directory without a known kind of trace; name a file")
+    first_line = head.first_line
+    if first_line.startswith(b"{"):
+        if head.row is None:
+            fail_at(f"{head.path} line {head.first_line_number}", "not one complete JSON object")
+        seen = f"its first line is the object {shown(first_line.decode(errors='replace'))}"
+    else:
+        seen = f"columns seen: {shown_names(header_columns(first_line))}"
+    raise UserError(f"{head.path} is in no known format; {seen}; formats: {', '.join(FORMATS)}")
