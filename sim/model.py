@@ -73,6 +73,8 @@ class ModelSpec:
     aliases: tuple[str, ...] = ()
     note: str = ""
     precision: str = ""
+    # What the files ask the KV cache to be stored in, "fp8"; empty: nothing.
+    shipped_kv_cache_dtype: str = ""
 
     def __post_init__(self) -> None:
         assert 0 < self.num_active_params <= self.num_params, (

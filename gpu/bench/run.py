@@ -86,7 +86,7 @@ def _bench_shape(
     generator = torch.Generator(device).manual_seed(0)
 
     def normal(*size: int) -> torch.Tensor:
-        return torch.randn(*size, generator=generator, device=device).to(shape.dtype)
+        return torch.randn(*size, generator=generator, device=device, dtype=shape.dtype)
 
     query = normal(shape.num_seqs, shape.num_heads, shape.head_dim)
     lens = torch.full((shape.num_seqs,), shape.context_len, dtype=torch.int32, device=device)

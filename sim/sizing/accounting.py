@@ -83,6 +83,9 @@ class Accounting(ABC):
     summary: ClassVar[str]
     utilization_flag: ClassVar[str]
     utilization_meaning: ClassVar[str]
+    # Whether the engine starts although a request of max_model_len does not fit, and cuts or refuses
+    # longer requests.
+    starts_with_less: ClassVar[bool] = False
 
     @abstractmethod
     def default_utilization(self, deployment: Deployment) -> float:

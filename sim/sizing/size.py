@@ -27,7 +27,7 @@ class Sizing:
     `longest_request`: tokens of the longest request that an empty pool serves, None if there is no
     limit; `longest_allowed` is capped at max_model_len. `concurrency`: requests of max_model_len, as
     the engine says. `problem`: why the engine would not start, or would serve less than asked for;
-    empty if there is none.
+    empty if there is none. `starts`: whether the engine starts, if only to serve shorter requests.
     """
 
     accounting: str
@@ -42,6 +42,7 @@ class Sizing:
     longest_allowed: int
     concurrency: Fraction
     problem: str
+    starts: bool
 
     @property
     def works(self) -> bool:
@@ -85,6 +86,7 @@ def size(deployment: Deployment, accounting: Accounting) -> Sizing:
         longest_allowed=min(longest, length),
         concurrency=pool.concurrency(length),
         problem=_problem(deployment, terms, pool),
+        starts=pool.fits(1) and (accounting.starts_with_less or pool.fits(length)),
     )
 
 

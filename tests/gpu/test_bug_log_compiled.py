@@ -4,8 +4,8 @@ import json
 
 from compiling_process import run_compiling
 
-# KiB of shared memory that a block may use: CUDA C++ programming guide, compute capabilities.
-SHARED_KIB = {86: 99, 90: 227}
+# KiB of shared memory that a block may use, where it is least: CUDA C++ programming guide.
+SM_86_SHARED_KIB = 99
 
 SHARED = """
 import json
@@ -14,18 +14,16 @@ from kvtwin.gpu.arguments import SplitPlan
 from kvtwin.gpu.kernels import paged_decode, paged_prefill
 from kvtwin.gpu.tools.fake_driver import compile_only
 found = []
-for arch in (86, 90):
-    for head_dim, group in ((256, 8), (512, 4), (576, 16), (128, 128)):
-        pool = torch.zeros(2, 16, 1, head_dim, dtype=torch.float16)
-        query = torch.zeros(2, group, head_dim, dtype=torch.float16)
-        table, lens, starts = torch.zeros(2, 2).int(), torch.zeros(2).int(), torch.zeros(3).int()
-        with compile_only(arch) as launches:
-            split = SplitPlan(1)
-            paged_decode(query, pool, pool, table, lens, scale=0.1, split=split)
-            paged_prefill(query, pool, pool, table, starts, lens, scale=0.1)
-        for launch in launches:
-            shared = launch.compiled.metadata.shared
-            found.append([arch, head_dim, group, launch.kernel_name, shared])
+for head_dim, group in ((256, 8), (512, 4), (576, 16), (128, 128)):
+    pool = torch.zeros(2, 16, 1, head_dim, dtype=torch.float16)
+    query = torch.zeros(2, group, head_dim, dtype=torch.float16)
+    table, lens, starts = torch.zeros(2, 2).int(), torch.zeros(2).int(), torch.zeros(3).int()
+    with compile_only(86) as launches:
+        paged_decode(query, pool, pool, table, lens, scale=0.1, split=SplitPlan(1))
+        paged_prefill(query, pool, pool, table, starts, lens, scale=0.1)
+    for launch in launches:
+        shared = launch.compiled.metadata.shared
+        found.append([head_dim, group, launch.kernel_name, shared])
 print(json.dumps(found))
 """
 
@@ -34,9 +32,9 @@ def test_large_heads_fit_the_shared_memory() -> None:
     """sgl-project/sglang PR#1819; vllm-project/vllm PR#39018; ROCm/vllm PR#919 (K48): tiles that do
     not shrink where a head, or a group of heads, grows."""
     found = json.loads(run_compiling("-c", SHARED))
-    assert len(found) == 2 * 4 * 2
-    for arch, head_dim, group, name, shared in found:
-        assert shared <= SHARED_KIB[arch] << 10, (arch, head_dim, group, name, shared)
+    assert len(found) == 4 * 2
+    for head_dim, group, name, shared in found:
+        assert shared <= SM_86_SHARED_KIB << 10, (head_dim, group, name, shared)
 
 
 VARIANTS = """
@@ -52,9 +50,9 @@ with compile_only(90) as launches:
         lens, starts = torch.zeros(num_seqs).int(), torch.zeros(num_seqs + 1).int()
         rows = torch.zeros(num_seqs, 2, 64, dtype=torch.float16)
         store_kv(rows, rows, pool, pool, lens.long())
-        for max_len in (1, 15, 16, 17, 100, 1000, 1024, 4095, 4096):
+        for max_len in (1, 15, 16, 17, 1000, 4096):
             table = torch.zeros(num_seqs, -(-max_len // 16)).int()
-            for multiprocessors in (1, 20, 108, 132):
+            for multiprocessors in (1, 20, 132):
                 split = plan_splits(num_seqs * max_len, max_len, 2, multiprocessors)
                 for window in (0, max_len):
                     paged_decode(

@@ -49,7 +49,7 @@ def test_a_fault_whose_text_is_not_there_once_is_an_error(
 def test_the_planted_copy_is_apart_from_the_kernels(tmp_path: Path) -> None:
     mutant = MUTANTS[0]
     original = (GPU / mutant.file).read_text()
-    planted = plant(mutant, tmp_path / "place") / "kvtwin" / "gpu" / mutant.file
+    planted = plant(mutant, GPU.parent, tmp_path / "place") / "kvtwin" / "gpu" / mutant.file
     assert planted.read_text() != original
     assert (GPU / mutant.file).read_text() == original
 

@@ -7,16 +7,15 @@ may be partial: ceil(input_length / 16) ids. `input_length` of a later turn cont
 """
 
 from collections.abc import Iterator
-from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from ..content import content_of_block_ids
 from ..sessions import NONE, UNKNOWN_THINK_NS, Sessions
 from ..trace import UNKNOWN_MAX_TOKENS, TraceChunk
 from .checks import Clock, fail_at, json_text, shown
-from .json_rows import Row, block_ids, in_chunks, json_rows, time_ns, token_count
+from .json_columns import block_content, times_ns, token_counts
+from .json_rows import Row, in_chunks, json_rows
 from .source import Head, Source
 
 SHAPE = "JSONL with chat_id, parent_chat_id, timestamp, input_length, output_length, hash_ids"
@@ -43,26 +42,18 @@ def read(source: Source) -> Iterator[TraceChunk]:
 
 
 def _chunk(source: Source, clock: Clock, chats: "_Chats", rows: list[Row]) -> TraceChunk:
-    places = [source.place(line) for line, _ in rows]
-    placed = [(row, place) for (_, row), place in zip(rows, places, strict=True)]
-    times_ns = np.array([time_ns(row, "timestamp", "s", place) for row, place in placed])
-    prompts = [token_count(row, "input_length", place) for row, place in placed]
-    outputs = [token_count(row, "output_length", place) for row, place in placed]
-    ids = [block_ids(row, "input_length", _BLOCK_TOKENS, place) for row, place in placed]
+    prompts = token_counts(source, rows, "input_length")
     return TraceChunk(
         arrival_ns=clock.arrivals(
-            times_ns, lambda i: json_text(rows[i][1]["timestamp"]), lambda i: places[i]
+            times_ns(source, rows, "timestamp", "s"),
+            lambda i: json_text(rows[i][1]["timestamp"]),
+            lambda i: source.place(rows[i][0]),
         ),
-        num_prompt_tokens=np.array(prompts),
-        num_output_tokens=np.array(outputs),
+        num_prompt_tokens=prompts,
+        num_output_tokens=token_counts(source, rows, "output_length"),
         max_tokens=np.full(len(rows), UNKNOWN_MAX_TOKENS, dtype=np.int64),
-        content=content_of_block_ids(
-            _BLOCK_TOKENS,
-            np.fromiter(chain.from_iterable(ids), dtype=np.uint64),
-            np.cumsum([0, *map(len, ids)], dtype=np.int64),
-            np.array(prompts),
-        ),
-        sessions=chats.sessions(placed),
+        content=block_content(source, rows, prompts, _BLOCK_TOKENS),
+        sessions=chats.sessions([(row, source.place(line)) for line, row in rows]),
     )
 
 

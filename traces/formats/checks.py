@@ -15,6 +15,8 @@ from ..trace import MAX_SPAN_NS
 MAX_TOKENS = 10_000_000
 MAX_SPAN_S = MAX_SPAN_NS // 10**9
 
+_DECODER = json.JSONDecoder()  # json.loads guesses encodings first
+
 # Names the place of a row in messages: row number from 0 -> "trace.csv line 17".
 Place = Callable[[int], str]
 
@@ -54,7 +56,7 @@ def time_problem(field: str, value: str, unit: str) -> str:
 def parsed_json(text: bytes) -> Any:
     """The JSON value of a text, or None: no format here has a use for a lone null."""
     try:
-        return json.loads(text)
+        return _DECODER.decode(text.decode())
     except (ValueError, RecursionError):  # ValueError: bad JSON, bad UTF-8, absurdly long numbers
         return None
 

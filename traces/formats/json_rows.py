@@ -4,17 +4,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from .checks import (
-    MAX_TOKENS,
-    fail_at,
-    json_text,
-    parsed_json,
-    shown,
-    time_problem,
-    token_problem,
-)
+from .checks import fail_at, parsed_json, shown
 from .source import MAX_LINE_BYTES, Source
-from .times import UNITS, exact_ns
 
 Row = tuple[int, dict[str, Any]]  # line number, object
 # Rows of a chunk: enough for numpy to be fast, few enough for little memory on top.
@@ -51,46 +42,3 @@ def in_chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
     left = iter(rows)
     while chunk := list(islice(left, _CHUNK_ROWS)):
         yield chunk
-
-
-def token_count(row: dict[str, Any], key: str, place: str, least: int = 1) -> int:
-    """A token count of a row. Raises UserError unless it is a whole number from `least` to MAX_TOKENS."""
-    value = row[key]
-    if type(value) is not int or not least <= value <= MAX_TOKENS:
-        fail_at(place, token_problem(key, json_text(value), least))
-    return value
-
-
-def time_ns(row: dict[str, Any], key: str, unit: str, place: str) -> int:
-    """A time of a row in nanoseconds. Raises UserError unless it is a number from 0 to the limit."""
-    value = row[key]
-    unit_name, places = UNITS[unit]
-    found = exact_ns(str(value), places) if type(value) in (int, float) else None
-    if found is None:
-        fail_at(place, time_problem(key, json_text(value), unit_name))
-    return found
-
-
-def block_ids(row: dict[str, Any], length_key: str, block_tokens: int, place: str) -> list[int]:
-    """The `hash_ids` of a row, one for each `block_tokens` tokens, the last of which may be partial.
-
-    Raises UserError unless they are that many numbers below 2^64.
-    """
-    ids = row["hash_ids"]
-    if type(ids) is not list or not _are_ids(ids):
-        fail_at(place, f"hash_ids is {shown(json_text(ids))}; it must be a list of ids below 2^64")
-    num_blocks = -(-row[length_key] // block_tokens)
-    if len(ids) != num_blocks:
-        fail_at(
-            place,
-            f"hash_ids has {len(ids)} ids; {length_key} {row[length_key]} needs {num_blocks},"
-            f" one for each {block_tokens} tokens",
-        )
-    return ids
-
-
-def _are_ids(values: list[Any]) -> bool:
-    # type and not isinstance: true and false are ints to Python
-    return not values or (
-        set(map(type, values)) == {int} and min(values) >= 0 and max(values) < 2**64
-    )

@@ -36,7 +36,7 @@ def read(source: Source) -> Iterator[TraceChunk]:
         source, ("arrival_time_ns",), (*_FLAT_KEYS, "session_id", "sub_requests")
     ):
         value = JsonValue(row, source.place(line))
-        arrival_ns = value["arrival_time_ns"].whole_ns(1, "nanoseconds")
+        arrival_ns = value["arrival_time_ns"].whole_ns(1, "whole nanoseconds")
         if "sub_requests" not in row:
             calls.append(_call(value, NONE, arrival_ns, (), UNKNOWN_THINK_NS))
             tokens.append(_token_ids(value))
@@ -50,7 +50,7 @@ def read(source: Source) -> Iterator[TraceChunk]:
             tokens.append(_token_ids(sub))
             after = (len(calls) - 1,)
             tool = sub.get("tool_duration_ns")
-            think_ns = tool.whole_ns(1, "nanoseconds") if tool else 0
+            think_ns = tool.whole_ns(1, "whole nanoseconds") if tool else 0
         num_sessions += 1
     if any(call.after for call in calls):
         source.notes.append(LATER_CALLS)

@@ -6,20 +6,20 @@ row has ceil(input_length / 512) ids. That also tells the format from look-alike
 """
 
 from collections.abc import Iterator
-from itertools import chain
 
 import numpy as np
 
-from ..content import content_of_block_ids
 from ..trace import UNKNOWN_MAX_TOKENS, TraceChunk
-from .checks import MAX_SPAN_S, Clock, fail_at, json_text, time_problem
-from .json_rows import Row, block_ids, in_chunks, json_rows, token_count
+from .checks import MAX_SPAN_S, Clock, time_problem
+from .json_columns import block_content, token_counts, whole_numbers
+from .json_rows import Row, in_chunks, json_rows
 from .source import Head, Source
 
 SHAPE = "JSONL with timestamp, input_length, output_length, hash_ids"
 _KEYS = ("timestamp", "input_length", "output_length", "hash_ids")
 _BLOCK_TOKENS = 512
 _MAX_MS = MAX_SPAN_S * 1000
+_UNIT = "whole milliseconds"
 
 
 def recognises(head: Head) -> bool:
@@ -33,29 +33,18 @@ def read(source: Source) -> Iterator[TraceChunk]:
 
 
 def _chunk(source: Source, clock: Clock, rows: list[Row]) -> TraceChunk:
-    times_ms, prompts, outputs, ids = [], [], [], []
-    for line, row in rows:
-        place = source.place(line)
-        time = row["timestamp"]
-        if type(time) is not int or not 0 <= time <= _MAX_MS:
-            fail_at(place, time_problem("timestamp", json_text(time), "whole milliseconds"))
-        times_ms.append(time)
-        prompts.append(token_count(row, "input_length", place))
-        outputs.append(token_count(row, "output_length", place))
-        ids.append(block_ids(row, "input_length", _BLOCK_TOKENS, place))
+    times_ms = whole_numbers(
+        source, rows, "timestamp", _MAX_MS, lambda text: time_problem("timestamp", text, _UNIT)
+    )
+    prompts = token_counts(source, rows, "input_length")
     return TraceChunk(
         arrival_ns=clock.arrivals(
-            np.array(times_ms) * 10**6,
+            times_ms * 10**6,
             lambda i: str(times_ms[i]),
             lambda i: source.place(rows[i][0]),
         ),
-        num_prompt_tokens=np.array(prompts),
-        num_output_tokens=np.array(outputs),
+        num_prompt_tokens=prompts,
+        num_output_tokens=token_counts(source, rows, "output_length"),
         max_tokens=np.full(len(rows), UNKNOWN_MAX_TOKENS, dtype=np.int64),
-        content=content_of_block_ids(
-            _BLOCK_TOKENS,
-            np.fromiter(chain.from_iterable(ids), dtype=np.uint64),
-            np.cumsum([0, *map(len, ids)], dtype=np.int64),
-            np.array(prompts),
-        ),
+        content=block_content(source, rows, prompts, _BLOCK_TOKENS),
     )

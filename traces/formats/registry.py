@@ -13,8 +13,10 @@ if TYPE_CHECKING:  # numpy is not loaded for a list of names
 FORMATS: Mapping[str, str] = MappingProxyType(
     {
         "azure": "azure",
+        "burstgpt": "burstgpt",
         "vidur": "vidur",
         "mooncake": "mooncake",
+        "bailian": "bailian",
         "weka": "weka",
         "tracelab": "tracelab",
         "tracelab-replay": "tracelab_replay",

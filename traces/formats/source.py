@@ -125,8 +125,8 @@ class Source:
                 if not following:
                     end = len(data)
                 if end:
-                    block = Block(data[:end], line)
-                    line += num_line_ends(block.data)
+                    block = Block(data[:end], line, num_line_ends(data[:end]))
+                    line += block.num_line_ends
                     yield block
                 rest, data = data[end:], following
 
@@ -148,6 +148,7 @@ class Block:
 
     data: bytes
     first_line: int  # 1-based number of its first line
+    num_line_ends: int
 
     def lines(self) -> list[bytes]:
         """What stands before each \n; a \r stays."""
@@ -156,7 +157,7 @@ class Block:
 
     @property
     def num_lines(self) -> int:
-        return num_line_ends(self.data) + (not self.data.endswith((b"\n", b"\r")))
+        return self.num_line_ends + (not self.data.endswith((b"\n", b"\r")))
 
 
 @contextmanager

@@ -23,7 +23,8 @@ from .source import Block, Source, header_columns, num_line_ends
 
 _MAX_LINE_BYTES = 1 << 20
 _PADDING = ' \t\r\n"'
-_HEADER = re.compile(rb"([\r\n]*)([^\r\n]*)(?:\r\n|\r|\n)?")
+_TEXT = re.compile(rb"[^\r\n]")
+_HEADER = re.compile(rb"[\r\n]*([^\r\n]*)(?:\r\n|\r|\n)?")
 
 
 def to_int64(texts: Any) -> Int64:
@@ -60,7 +61,7 @@ def csv_tables(
                 wanted = _wanted(place, header, required, optional)
                 num_lines -= 1
         table = None
-        if header and block.data.strip(b"\r\n"):
+        if header and _TEXT.search(block.data):
             table = _parse(source, header, block, wanted, counts)
             ignored = set(header) - {*wanted, *known, ""}
             source.unknown_keys.update(dict.fromkeys(ignored, table.num_rows))
@@ -129,13 +130,17 @@ class Table:
 
 def _split_header(block: Block) -> tuple[list[str], Block]:
     """The column names of a file that begins with this block, and the lines below them."""
-    match = _HEADER.match(block.data)
+    data = block.data
+    match = _HEADER.match(data)
     assert match is not None, "the pattern matches the empty text"
-    blank, header = match.groups()
+    header = match.group(1)
     if not header:
         return [], block
-    below = block.first_line + num_line_ends(blank) + 1
-    return header_columns(header), Block(block.data[match.end() :], below)
+    num_above = num_line_ends(data[: match.end()])
+    below = Block(
+        data[match.end() :], block.first_line + num_above, block.num_line_ends - num_above
+    )
+    return header_columns(header), below
 
 
 def _wanted(
@@ -215,8 +220,10 @@ class _CsvPlaces:
 
     def __call__(self, row: int) -> str:
         if row == self._num_rows - 1:  # asked of every block, because the next one may need it
-            last = self._block.first_line + num_line_ends(self._block.data.rstrip(b"\r\n"))
-            return self._source.place(last)
+            data = self._block.data
+            num_behind = num_line_ends(data[len(data.rstrip(b"\r\n")) :])
+            num_before = self._block.num_line_ends - num_behind
+            return self._source.place(self._block.first_line + num_before)
         return self._source.place(self._lines[row])
 
 

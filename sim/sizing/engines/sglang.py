@@ -137,6 +137,7 @@ class Sglang(Accounting):
     )
     utilization_flag: ClassVar[str] = "--mem-fraction-static"
     utilization_meaning: ClassVar[str] = "of the memory free before loading, for weights and KV"
+    starts_with_less: ClassVar[bool] = True
 
     def default_utilization(self, deployment: Deployment) -> float:
         return default_fraction(deployment, self.max_num_batched_tokens(deployment))

@@ -75,6 +75,7 @@ class Trtllm(Accounting):
     summary: ClassVar[str] = "TensorRT-LLM, PyTorch backend: every layer stores every token"
     utilization_flag: ClassVar[str] = "--kv_cache_free_gpu_memory_fraction"
     utilization_meaning: ClassVar[str] = "of what is free after loading and the peak, for KV"
+    starts_with_less: ClassVar[bool] = True
 
     def default_utilization(self, deployment: Deployment) -> float:
         """`llmapi/llm_args.py`: KvCacheConfig.free_gpu_memory_fraction."""

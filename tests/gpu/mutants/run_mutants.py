@@ -82,13 +82,22 @@ class FirstFailure:
             self.reason = str(crash.message if crash else report.longrepr).splitlines()[0]
 
 
-def plant(mutant: Mutant | None, folder: Path) -> Path:
+def snapshot(folder: Path) -> Path:
+    """Copy sources and tests, so that all mutants are of the same tree whatever happens to it."""
+    tree = folder / "tree"
+    for name in ("traces", "sim", "gpu", "analysis", "tests", "benchmarks"):
+        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tree)
+    return tree
+
+
+def plant(mutant: Mutant | None, tree: Path, folder: Path) -> Path:
     """Make a package `kvtwin` below `folder` whose gpu is a changed copy; return the path to import."""
     package = folder / "kvtwin"
     package.mkdir(parents=True)
     for name in ("traces", "sim", "analysis"):
-        (package / name).symlink_to(ROOT / name)
-    shutil.copytree(ROOT / "gpu", package / "gpu", ignore=shutil.ignore_patterns("__pycache__"))
+        (package / name).symlink_to(tree / name)
+    shutil.copytree(tree / "gpu", package / "gpu", ignore=shutil.ignore_patterns("__pycache__"))
     if mutant is not None:
         mutant.apply(package / "gpu")
     return folder
@@ -106,9 +115,9 @@ def rounds(mutant: Mutant | None) -> Iterator[tuple[list[str], str]]:
         yield tests, f"{operation} and not torch"
 
 
-def run_tests(mutant: Mutant | None, import_path: Path, answer: Path) -> None:
-    """Run pytest in this process on the package at `import_path`; write what failed to `answer`."""
-    os.chdir(ROOT)
+def run_tests(mutant: Mutant | None, tree: Path, import_path: Path, answer: Path) -> None:
+    """Run the tests of `tree` on the package at `import_path`; write what failed to `answer`."""
+    os.chdir(tree)
     with Path(os.devnull).open("w") as nowhere:
         os.dup2(nowhere.fileno(), 1)
         os.dup2(nowhere.fileno(), 2)
@@ -120,6 +129,8 @@ def run_tests(mutant: Mutant | None, import_path: Path, answer: Path) -> None:
     failure = FirstFailure()
     for tests, selected in rounds(mutant):
         arguments = [*tests, "-k", selected, "-x", "-q", "-p", "no:cacheprovider"]
+        # A fault must be noticed by what it does, not by a warning that only numpy gives.
+        arguments += ["-W", "ignore::RuntimeWarning"]
         code = pytest.main(arguments, plugins=[failure])
         if code != pytest.ExitCode.OK:
             if not failure.test:
@@ -128,14 +139,14 @@ def run_tests(mutant: Mutant | None, import_path: Path, answer: Path) -> None:
     answer.write_text(json.dumps([failure.test, failure.reason]), encoding="utf-8")
 
 
-def start(mutant: Mutant | None, folder: Path) -> int:
+def start(mutant: Mutant | None, tree: Path, folder: Path) -> int:
     """Fork a process that runs the tests on a mutant (or on the unchanged kernels); return its id."""
-    import_path = plant(mutant, folder)
+    import_path = plant(mutant, tree, folder)
     process = os.fork()
     if process == 0:
         code = 1
         try:
-            run_tests(mutant, import_path, folder / "answer.json")
+            run_tests(mutant, tree, import_path, folder / "answer.json")
             code = 0
         finally:
             os._exit(code)
@@ -153,36 +164,34 @@ def verdict_of(mutant: Mutant, folder: Path, status: int, wall_s: float) -> Verd
     return Verdict(mutant, "crash", f"wait status {status}", wall_s)
 
 
-def run_all(mutants: Sequence[Mutant], num_jobs: int, timeout_s: int) -> Iterator[Verdict]:
-    """Run the mutants, `num_jobs` at a time, and yield verdicts as they come."""
+def run_all(
+    mutants: Sequence[Mutant], tree: Path, place: Path, num_jobs: int, timeout_s: int
+) -> Iterator[Verdict]:
+    """Run the mutants of `tree` below `place`, `num_jobs` at a time; yield verdicts as they come."""
     waiting, running = list(mutants), {}
-    with tempfile.TemporaryDirectory() as place:
-        while waiting or running:
-            while waiting and len(running) < num_jobs:
-                mutant = waiting.pop(0)
-                folder = Path(place) / f"mutant{len(waiting)}"
-                process = start(mutant, folder)
-                running[process] = (mutant, folder, time.monotonic())
-            process, status = os.waitpid(-1, os.WNOHANG)
-            if process == 0:
-                for child, (_, _, begun) in running.items():
-                    if time.monotonic() - begun > timeout_s:
-                        os.kill(child, signal.SIGALRM)
-                time.sleep(0.05)
-                continue
-            mutant, folder, begun = running.pop(process)
-            yield verdict_of(mutant, folder, status, time.monotonic() - begun)
-            shutil.rmtree(folder)
+    while waiting or running:
+        while waiting and len(running) < num_jobs:
+            mutant = waiting.pop(0)
+            folder = place / f"mutant{len(waiting)}"
+            running[start(mutant, tree, folder)] = (mutant, folder, time.monotonic())
+        process, status = os.waitpid(-1, os.WNOHANG)
+        if process == 0:
+            for child, (_, _, begun) in running.items():
+                if time.monotonic() - begun > timeout_s:
+                    os.kill(child, signal.SIGALRM)
+            time.sleep(0.05)
+            continue
+        mutant, folder, begun = running.pop(process)
+        yield verdict_of(mutant, folder, status, time.monotonic() - begun)
+        shutil.rmtree(folder)
 
 
-def baseline_s() -> float:
+def baseline_s(tree: Path, place: Path) -> float:
     """Run the tests on unchanged kernels; return the seconds, or raise SystemExit if they fail."""
+    begun = time.monotonic()
+    _, status = os.waitpid(start(None, tree, place / "unchanged"), 0)
     unchanged = Mutant("unchanged", "", "", "")
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place) / "unchanged"
-        begun = time.monotonic()
-        _, status = os.waitpid(start(None, folder), 0)
-        verdict = verdict_of(unchanged, folder, status, time.monotonic() - begun)
+    verdict = verdict_of(unchanged, place / "unchanged", status, time.monotonic() - begun)
     if verdict.is_killed:
         raise SystemExit(f"the unchanged kernels fail {verdict.killer}: {verdict.reason}")
     return verdict.wall_s
@@ -235,13 +244,17 @@ def main() -> int:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     mutants = [mutant for mutant in MUTANTS if options.only in mutant.name]
-    seconds = baseline_s()
-    print(f"unchanged: passes in {seconds:.0f} s", flush=True)
     verdicts = []
-    for verdict in run_all(mutants, options.jobs, int(TIMEOUT_FACTOR * seconds) + 30):
-        verdicts.append(verdict)
-        word = f"killed by {verdict.killer}" if verdict.is_killed else "SURVIVED"
-        print(f"{len(verdicts)}/{len(mutants)} {verdict.mutant.name}: {word}", flush=True)
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        tree = snapshot(place)
+        seconds = baseline_s(tree, place)
+        print(f"unchanged: passes in {seconds:.0f} s", flush=True)
+        timeout_s = int(TIMEOUT_FACTOR * seconds) + 30
+        for verdict in run_all(mutants, tree, place, options.jobs, timeout_s):
+            verdicts.append(verdict)
+            word = f"killed by {verdict.killer}" if verdict.is_killed else "SURVIVED"
+            print(f"{len(verdicts)}/{len(mutants)} {verdict.mutant.name}: {word}", flush=True)
     if options.out is not None:
         options.out.write_text(render(verdicts), encoding="utf-8")
     unexplained = [v for v in verdicts if not v.is_killed and not v.mutant.why_equivalent]

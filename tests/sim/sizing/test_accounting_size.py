@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from made_models import GIB, attention, deployment, made_gpu, made_model, state
 
-from kvtwin.sim import find_gpu, find_model
+from kvtwin.sim import find_gpu, find_model, quantize
 from kvtwin.sim.sizing.changes import changes_that_work
 from kvtwin.sim.sizing.deployment import Deployment, Given
 from kvtwin.sim.sizing.estimates import CUDA_GRAPH_BYTES
@@ -22,6 +22,7 @@ FIELDS = {
     "mem-fraction-static": "memory_utilization",
     "kv_cache_free_gpu_memory_fraction": "memory_utilization",
     "max-num-batched-tokens": "max_num_batched_tokens",
+    "max-num-seqs": "max_num_seqs",
     "block-size": "block_size",
     "num-gpu-blocks-override": "num_gpu_blocks_override",
     "kv-cache-memory-bytes": "kv_cache_memory_bytes",
@@ -35,6 +36,8 @@ def changed(what: Deployment, text: str) -> Deployment:
     found = re.fullmatch(r"(?:lower|raise|use) --([\w-]+)(?: to)? (\S+)", text)
     assert found, text
     value = found[2].replace(",", "")
+    if found[1] == "quantization":
+        return replace(what, model=quantize(what.model, value))
     field = FIELDS[found[1]]
     if field == "kv_cache_dtype":
         return replace(what, kv_cache_dtype=value)
@@ -81,6 +84,8 @@ def test_proposed_changes_are_the_smallest(name: str) -> None:
     assert not size(replace(what, max_model_len=length + 1), accounting).works
     larger = replace(what, max_model_len=length + 1000)
     for text in changes_that_work(size(larger, accounting), accounting):
+        if not text.startswith(f"raise {accounting.utilization_flag}"):
+            continue
         utilization = changed(larger, text).memory_utilization
         if utilization is not None:
             less = replace(larger, memory_utilization=round(utilization - 0.01, 2))
@@ -110,9 +115,12 @@ def test_weights_that_exceed_memory_are_named() -> None:
     assert sizing.concurrency == 0
     assert sizing.problem.startswith("no memory is left for KV: weights (131.42 GiB) are too large")
     changes = changes_that_work(sizing, find_accounting("vllm"))
-    assert changes == ("raise --tensor-parallel-size to 2",)
+    assert changes == ("use --quantization fp8", "raise --tensor-parallel-size to 2")
+    # Weights that were measured change as the estimate does: all but norms and the like is halved.
     known = replace(what, weights=Given(141 * 10**9, "given", "measured on one rank"))
-    assert changes_that_work(size(known, find_accounting("vllm")), find_accounting("vllm")) == ()
+    assert (
+        changes_that_work(size(known, find_accounting("vllm")), find_accounting("vllm")) == changes
+    )
 
 
 def test_a_length_that_does_not_fit_is_named() -> None:
