@@ -4,120 +4,161 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence as Seq
+from heapq import heapify, heappop, heappush
+from operator import attrgetter
 
 from .sequence import NEVER, Sequence
 
 FAR = 1 << 62  # a step that is never reached
 
 
-class GrowthCalendar:
-    """Decoding sequences in buckets by the step at which their room is used up, each in order of admission.
+_serial = attrgetter("serial")
 
-    All of a bucket grow by the same number of tokens, so the whole list moves on to its next step: a growth costs
-    no rescheduling. The last growth of a sequence usually grants a tail that it will never fill; such slots are kept
-    by the step in which they come to be, which spares looking at every sequence.
+
+class GrowthCalendar:
+    """Decoding sequences by the step at which their room is used up.
+
+    All grow by the same number of tokens, so a sequence grows at the steps that leave the same remainder, its phase,
+    when divided by that number, until it stops. It stays in the bucket of its phase, in order of admission: a growth
+    changes nothing here.
+
+    The last growth of a sequence usually grants a tail that it will never fill; such slots are kept by the step in
+    which they come to be, which spares looking at every sequence.
     """
 
-    def __init__(self) -> None:
-        self.steps: list[int] = []  # of the buckets, sorted
-        self._buckets: dict[int, list[Sequence]] = {}  # a bucket may have been left by everybody
+    def __init__(self, growth_tokens: int, growth_slots: int) -> None:
+        self._growth_tokens = growth_tokens
+        self._has_tails = growth_slots > 0
+        self._buckets: list[list[Sequence]] = [[] for _ in range(growth_tokens)]
+        self._phases: list[int] = []  # of the buckets that are not empty, sorted
+        # Those whose first growth is still more than a round of phases away: (its step, serial, sequence), a heap.
+        self._later: list[tuple[int, int, Sequence]] = []
         self._tails: dict[int, int] = {}
 
-    def add(self, seq: Sequence, step: int, growth_tokens: int, growth_slots: int) -> None:
+    def add(self, seq: Sequence, step: int) -> None:
         """A sequence with `seq.known` committed tokens decodes from `step` on, if it must grow before it finishes."""
         missing = seq.end - seq.room
-        seq.tail = 0
         if missing <= 0:
-            seq.due = None
+            seq.phase = NEVER
             return
+        growth_tokens = self._growth_tokens
         first_growth = step + seq.room - seq.known
-        num_growths = -(-missing // growth_tokens)
-        if growth_slots:
-            seq.tail = num_growths * growth_tokens - missing
-            seq.tail_step = first_growth + (num_growths - 1) * growth_tokens
-            if seq.tail:
-                self._tails[seq.tail_step] = self._tails.get(seq.tail_step, 0) + seq.tail
-        bucket = self._buckets.get(first_growth)
-        if bucket is None:
-            bucket = self._buckets[first_growth] = []
-            insort(self.steps, first_growth)
+        tail = seq.tail = -missing % growth_tokens if self._has_tails else 0
+        if tail:
+            tail_step = seq.tail_step = first_growth + missing + tail - growth_tokens
+            self._tails[tail_step] = self._tails.get(tail_step, 0) + tail
+        seq.phase = first_growth % growth_tokens
+        if first_growth >= step + growth_tokens:
+            heappush(self._later, (first_growth, seq.serial, seq))
+            return
+        bucket = self._buckets[seq.phase]
+        if bucket and bucket[-1].serial < seq.serial:
+            bucket.append(seq)
+        else:
+            self._insert(seq)
+
+    def _insert(self, seq: Sequence) -> None:
+        bucket = self._buckets[seq.phase]
+        if not bucket:
+            insort(self._phases, seq.phase)
         bucket.append(seq)
-        seq.due = bucket
+        bucket.sort(key=_serial)
+
+    def _enter(self, step: int) -> None:
+        """From `step` on, the next time that the phase of these comes round is their first growth."""
+        later, round_end = self._later, step + self._growth_tokens
+        while later and later[0][0] < round_end:
+            self._insert(heappop(later)[2])
 
     def remove(self, seq: Sequence, step: int) -> None:
         """A sequence stops before the growths of `step`."""
-        if seq.due is None:
+        if seq.phase == NEVER:
             return
-        seq.due.remove(seq)
-        seq.due = None
+        bucket = self._buckets[seq.phase]
+        try:
+            bucket.remove(seq)
+            if not bucket:
+                del self._phases[bisect_left(self._phases, seq.phase)]
+        except ValueError:
+            self._later = [entry for entry in self._later if entry[2] is not seq]
+            heapify(self._later)
         if seq.tail and seq.tail_step >= step:
             self._tails[seq.tail_step] -= seq.tail
+            if not self._tails[seq.tail_step]:
+                del self._tails[seq.tail_step]
 
-    def pop(self) -> tuple[list[Sequence], int]:
-        """The earliest bucket, which is the caller's until `put_back`, and its step."""
-        step = self.steps.pop(0)
-        return self._buckets.pop(step), step
+    def due(self, step: int) -> list[Sequence]:
+        """Who grows in `step`, in order of admission. It shrinks when one of them is removed."""
+        if self._later:
+            self._enter(step)
+        return self._buckets[step % self._growth_tokens]
 
     def pop_tail(self, step: int) -> int:
         """Slots granted in `step` that nobody will ever fill."""
         return self._tails.pop(step, 0)
 
-    def put_back(self, step: int, bucket: list[Sequence]) -> None:
-        """These grow again in `step`."""
-        others = self._buckets.get(step)
-        if others is None:
-            insort(self.steps, step)
-        else:
-            bucket += others
-            bucket.sort(key=lambda seq: seq.serial)
-            for seq in others:
-                seq.due = bucket
-        self._buckets[step] = bucket
-
-    def next_step(self) -> int:
-        """The next step in which somebody may grow; far away if nobody will."""
-        return self.steps[0] if self.steps else FAR
-
-    def take_ahead(
-        self, step: int, starts_ns: Seq[int], growth_tokens: int
+    def ahead(
+        self, step: int, times_ns: Seq[int], first: int
     ) -> tuple[list[Sequence], int, int, int]:
-        """Move on everybody who grows in the steps from `step` on that start at `starts_ns`.
+        """Who grows, in order, in the steps from `step` on that lie between `times_ns`, without those before `first`.
 
-        These are at most `growth_tokens` steps, so that nobody grows twice. Returns who grows, in order; the sum of the
-        times at which they do; the tail slots that come to be; and these times the times at which they do.
+        Also the sum of the times at which they do, the tail slots that come to be, and these times their times.
         """
-        steps, buckets, tails = self.steps, self._buckets, self._tails
+        tails, buckets, phases = self._tails, self._buckets, self._phases
         growers: list[Sequence] = []
         growth_moment = num_tail = tail_moment = 0
-        num_due = bisect_left(steps, step + len(starts_ns))
-        due_steps = steps[:num_due]
-        del steps[:num_due]
-        for due in due_steps:
-            bucket = buckets.pop(due)
-            if bucket:
-                start_ns = starts_ns[due - step]
+        at, num_steps = first, len(times_ns) - 1
+        while at < num_steps:  # a round of phases, or what the steps cover of it
+            if self._later:
+                self._enter(step + at)
+            phase = (step + at) % self._growth_tokens
+            round_start = at - phase
+            low = bisect_left(phases, phase)
+            for due in phases[low : bisect_left(phases, num_steps - round_start, low)]:
+                at = round_start + due
+                bucket, start_ns = buckets[due], times_ns[at]
                 growers += bucket
                 growth_moment += len(bucket) * start_ns
-                again = due + growth_tokens
-                if again in buckets or (steps and again < steps[-1]):
-                    self.put_back(again, bucket)
-                else:
-                    buckets[again] = bucket
-                    steps.append(again)
-                if due in tails:
-                    tail = tails.pop(due)
+                if step + at in tails:
+                    tail = tails.pop(step + at)
                     num_tail += tail
                     tail_moment += tail * start_ns
+            at = round_start + self._growth_tokens
         return growers, growth_moment, num_tail, tail_moment
 
-    def steps_within(self, step: int, num_steps: int, num_units: int) -> int:
-        """The most steps from `step` on, up to `num_steps`, such that at most `num_units` sequences grow behind it."""
-        for due in self.steps:
-            if due >= step + num_steps:
-                break
-            num_units -= len(self._buckets[due])
-            if num_units < 0:
-                return due - step
+    def next_step(self, step: int) -> int:
+        """The first step from `step` on in which somebody grows; far away if nobody will."""
+        if self._later:
+            self._enter(step)
+        phases, phase = self._phases, step % self._growth_tokens
+        if not phases:
+            return self._later[0][0] if self._later else FAR
+        at = bisect_left(phases, phase)
+        if at < len(phases):
+            return step + phases[at] - phase
+        return step + phases[0] - phase + self._growth_tokens
+
+    def steps_within(self, step: int, num_steps: int, num_units: int, num_rounds: int) -> int:
+        """The most steps from `step` on, up to `num_steps`, in which at most `num_units` growths take place.
+
+        Looks at no more steps than in `num_rounds` rounds of phases.
+        """
+        growth_tokens, buckets, phases = self._growth_tokens, self._buckets, self._phases
+        if self._later:
+            self._enter(step)
+            num_rounds = 1  # behind it others enter
+        if num_steps > num_rounds * growth_tokens:
+            num_steps = num_rounds * growth_tokens
+        at = 0
+        while at < num_steps:
+            phase = (step + at) % growth_tokens
+            round_start = at - phase
+            first = bisect_left(phases, phase)
+            for due in phases[first : bisect_left(phases, num_steps - round_start, first)]:
+                num_units -= len(buckets[due])
+                if num_units < 0:
+                    return round_start + due
+            at = round_start + growth_tokens
         return num_steps
 
 

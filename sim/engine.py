@@ -17,78 +17,85 @@ class Engine(Scheduler):
     """
 
     def plan(self, now_ns: int) -> Plan | None:
-        plan = super().plan(now_ns)
+        plan = Scheduler.plan(self, now_ns)
         if self.paranoid:
             self.check()
         return plan
 
     def commit(self, plan: Plan, ends_ns: Seq[int]) -> None:
         """The planned step, and what followed it, have ended at `ends_ns`."""
-        assert plan.start_ns <= ends_ns[0], (
-            f"INV-4: a step of {plan.start_ns} ns ended at {ends_ns[0]} ns"
-        )
+        start_ns, num_steps, done = plan.start_ns, len(ends_ns), plan.max_steps
+        assert start_ns <= ends_ns[0], f"INV-4: a step of {start_ns} ns ended at {ends_ns[0]} ns"
         self.ledger.num_prefill_tokens += plan.num_prefill_tokens
-        times_ns = [plan.start_ns, *ends_ns]
-        num_steps, done = len(ends_ns), plan.max_steps
-        self._advance(plan, times_ns if done >= num_steps else times_ns[: done + 1], True)
+        times_ns = [start_ns, *ends_ns]
+        if done >= num_steps:
+            self._decode(times_ns, 1)  # the plan has granted the growths of the first step
+            end_ns = times_ns[-1]
+        else:
+            self._decode(times_ns[: done + 1], 1)
+            end_ns = times_ns[done]
+        if plan.moved_slots:
+            self._end_moves(plan.moved_slots, end_ns)
+        due_steps = self._finish.steps
+        if due_steps and due_steps[0] < self.step:
+            self._end_due(end_ns)
+        if plan.chunks:
+            self._end_chunks(plan.chunks, end_ns)
+        if self.paranoid:
+            self.check()
+        ledger, allocator = self.ledger, self.allocator
         while done < num_steps:
-            self.ledger.set_free(self.allocator.num_free_slots(), 0, times_ns[done])
-            segment_end = done + self._finish.next_step() - self.step + 1
-            self._advance(plan, times_ns[done : segment_end + 1], False)
-            done = segment_end
+            free_slots = (
+                allocator.num_free_slots()
+            )  # more, if somebody has finished; nothing is external
+            ledger.free_moment += (free_slots - ledger.free) * times_ns[done]
+            ledger.free = free_slots
+            end = done + due_steps[0] - self.step + 1 if due_steps else num_steps
+            if end > num_steps:
+                end = num_steps
+            self._decode(times_ns[done : end + 1], 0)
+            if due_steps and due_steps[0] < self.step:
+                self._end_due(times_ns[end])
+            if self.paranoid:
+                self.check()
+            done = end
 
-    def _advance(self, plan: Plan, times_ns: Seq[int], first: bool) -> None:
-        """One segment, whose steps lie between the times. Chunks, moves and planned growths belong to the first."""
-        ledger, num_decoding = self.ledger, self._num_decoding
+    def _decode(self, times_ns: list[int], first_growth: int) -> None:
+        """Steps between which the decoding sequences stay the same, from each of the times to the next.
+
+        Growths from step `first_growth` of these on have not been granted.
+        """
+        ledger, recorder, num_decoding = self.ledger, self.recorder, self._num_decoding
         num_steps, end_ns = len(times_ns) - 1, times_ns[-1]
-        if (num_steps > 1 or not first) and self._ahead:
-            self._grow_ahead(self.step + first, times_ns[first:-1])
         if num_decoding:
+            if num_steps > first_growth and self._ahead:
+                self._grow_ahead(times_ns, first_growth)
+            if num_steps == 1:
+                moment = end_ns
+                recorder.gaps.add_one(end_ns - times_ns[0], num_decoding)
+            else:
+                moment = sum(times_ns) - times_ns[0]
+                recorder.gaps.add(times_ns, num_decoding)
             num_tokens = num_decoding * num_steps
             self._context += num_tokens
             if self._kept:
                 ledger.live += num_tokens
-                ledger.live_moment += num_decoding * (
-                    end_ns if num_steps == 1 else sum(times_ns) - times_ns[0]
-                )
+                ledger.live_moment += num_decoding * moment
                 ledger.num_decode_tokens += num_tokens
-            self.recorder.gaps.add(times_ns, num_decoding)
         self.step += num_steps
         if self._log is not None:
             self._log.step = self.step - 1
-        if end_ns >= self.recorder.row_end_ns:
-            self.recorder.close_row(ledger.totals(end_ns, self.step), self._sample(end_ns))
-        if first and plan.moved_slots:
-            self.moved_slots += plan.moved_slots
-            self._blocked = False  # free runs have changed
-            pending = self.allocator.pending_slots
-            ledger.change(-pending, -pending, -pending, end_ns)
-            self.allocator.end_step()
-        if self._finish.next_step() < self.step:
-            for seq in self._finish.pop():
-                self._growth.remove(seq, self.step)
-                self._num_decoding -= 1
-                self._context -= seq.end
-                self._end(seq, end_ns)
-        if first and plan.chunks:
-            self._blocked = False  # the budget of the next step is another one
-            for seq, num_tokens in plan.chunks:
-                seq.computed += num_tokens
-                ledger.commit(num_tokens * self._kept, end_ns)
-                if seq.computed == seq.known:
-                    self._start_decoding(seq, end_ns)
-        if self.paranoid:
-            self.check()
+        if end_ns >= recorder.row_end_ns:
+            recorder.close_row(ledger.totals(end_ns, self.step), self._sample(end_ns))
 
-    def _grow_ahead(self, step: int, starts_ns: Seq[int]) -> None:
-        """Growths of steps behind the first, which `_look_ahead` has found to fit whatever their order."""
-        allocator, ledger = self.allocator, self.ledger
-        assert self._growth_tokens is not None
-        growers, growth_moment, num_tail, tail_moment = self._growth.take_ahead(
-            step, starts_ns, self._growth_tokens
+    def _grow_ahead(self, times_ns: list[int], first: int) -> None:
+        """Growths of steps that no plan has seen, which `_look_ahead` has found to fit whatever their order."""
+        growers, growth_moment, num_tail, tail_moment = self._growth.ahead(
+            self.step, times_ns, first
         )
         if not growers:
             return
+        allocator, ledger = self.allocator, self.ledger
         num_served = allocator.grow(growers)
         assert num_served == len(growers), (
             f"{num_served} of {len(growers)} planned growths were served"
@@ -102,45 +109,70 @@ class Engine(Scheduler):
         if free_slots < ledger.least_free:
             ledger.least_free = free_slots
         ledger.free_moment -= grown_moment
-        ledger.granted += grown
-        ledger.granted_moment += grown_moment
-        ledger.asked += grown
-        ledger.asked_moment += grown_moment
-        ledger.useful += grown - num_tail
-        ledger.useful_moment += grown_moment - tail_moment
+        ledger.grown += grown
+        ledger.grown_moment += grown_moment
+        if num_tail:
+            ledger.tail += num_tail
+            ledger.tail_moment += tail_moment
 
-    def _start_decoding(self, seq: Sequence, end_ns: int) -> None:
-        """A prefill is complete, which also gives a token."""
-        if seq.last_token_ns == NEVER:
-            self.requests.first_token_ns[seq.row] = end_ns
-        else:
-            self.recorder.gaps.add((seq.last_token_ns, end_ns), 1)
-        if seq.known == seq.end:
+    def _end_moves(self, moved_slots: int, end_ns: int) -> None:
+        """What the allocator copied has left its old places."""
+        self.moved_slots += moved_slots
+        self._blocked = False  # free runs have changed
+        pending = self.allocator.pending_slots
+        self.ledger.change(-pending, -pending, -pending, end_ns)
+        self.allocator.end_step()
+
+    def _end_chunks(self, chunks: list[tuple[Sequence, int]], end_ns: int) -> None:
+        """Prompts, or parts of them, have been computed. A complete one also gives a token."""
+        if not self._refusal_stands or self._chunking is not None:
+            self._blocked = False  # the budget of the next step is another one
+        step, num_committed = self.step, 0
+        for seq, num_tokens in chunks:
+            num_committed += num_tokens
+            known = seq.known
+            seq.computed += num_tokens
+            if seq.computed < known:
+                continue
+            if seq.last_token_ns == NEVER:
+                self.requests.first_token_ns[seq.row] = end_ns
+            else:
+                self.recorder.gaps.add_one(end_ns - seq.last_token_ns, 1)
+            if known == seq.end:
+                self._end(seq, end_ns)
+                continue
+            seq.decoding = True
+            seq.decode_offset = known - step
+            self._num_decoding += 1
+            self._context += known
+            self._finish.add(seq, step + seq.end - known - 1)
+            if self._growth_tokens is not None:
+                self._growth.add(seq, step)
+        if self._kept:
+            self.ledger.commit(num_committed, end_ns)
+
+    def _end_due(self, end_ns: int) -> None:
+        """The last step gave some sequences their last token."""
+        for seq in self._finish.pop():
+            self._growth.remove(seq, self.step)
+            self._num_decoding -= 1
+            self._context -= seq.end
             self._end(seq, end_ns)
-            return
-        seq.decoding = True
-        seq.decode_offset = seq.known - self.step
-        self._num_decoding += 1
-        self._context += seq.known
-        self._finish.add(seq, self.step + seq.end - seq.known - 1)
-        if self._growth_tokens is not None:
-            self._growth.add(seq, self.step, self._growth_tokens, self._growth_slots)
 
     def _end(self, seq: Sequence, end_ns: int) -> None:
         """The last token is out."""
         del self.running[seq.serial]
         self.requests.finished_ns[seq.row] = end_ns
         self._blocked = False
-        allocator, ledger, live = self.allocator, self.ledger, seq.end * self._kept
+        allocator, ledger, end = self.allocator, self.ledger, seq.end
+        live = end if self._kept else 0
         if not self._whole_batch:
             allocator.free(seq)
-            ledger.leave(
-                live, min(seq.asked_slots, seq.end), seq.asked_slots, seq.granted_slots, end_ns
-            )
+            asked = seq.asked_slots
+            ledger.leave(live, asked if asked < end else end, asked, seq.granted_slots, end_ns)
             return
-        ledger.leave(
-            live, seq.end, 0, 0, end_ns
-        )  # still granted, but nothing will be written there
+        # Still granted, but nothing will be written there.
+        ledger.leave(live, end, 0, 0, end_ns)
         self.held.append(seq)
         if not self.running:
             for member in self.held:
@@ -172,9 +204,9 @@ class Engine(Scheduler):
         )
         totals = (
             ledger.live,
-            ledger.useful,
-            ledger.asked,
-            ledger.granted,
+            ledger.useful + ledger.grown - ledger.tail,
+            ledger.asked + ledger.grown,
+            ledger.granted_slots,
             ledger.running,
             self._context,
         )
@@ -210,8 +242,8 @@ class Engine(Scheduler):
                 "some that it reads it has not written"
             )
         held = sum(num for seq in [*running, *self.held] for _, num in self.allocator.runs(seq))
-        assert held == self.ledger.granted, (
-            f"INV-1: sequences hold {held} slots, the total says {self.ledger.granted}"
+        assert held == self.ledger.granted_slots, (
+            f"INV-1: sequences hold {held} slots, the total says {self.ledger.granted_slots}"
         )
         decoding = [seq for seq in running if seq.decoding]
         assert len(decoding) == self._num_decoding, (

@@ -9,12 +9,17 @@ from itertools import accumulate, repeat
 from operator import rshift
 from typing import Protocol
 
+import numpy as np
+
 from .cost import SHIFT, TOTALS, CostModel
 from .plan import Plan
 
 _DECODE_TOKENS = TOTALS.index("num_decode_tokens")
 _DECODE_CONTEXT = TOTALS.index("decode_context_slots")
 _HALF = 1 << SHIFT - 1
+_SHIFTS = repeat(SHIFT)
+_MANY = 40  # steps, from which on arrays are faster
+_INT64 = 1 << 62  # arrays hold what is below
 
 
 class Executor(Protocol):
@@ -26,6 +31,19 @@ class Executor(Protocol):
         Stops at the first end at or after `deadline_ns`.
         """
         ...
+
+
+def _ends_ns(start_ns: int, base: int, slope: int, num_steps: int) -> Iterable[int]:
+    """`start_ns`, and behind it the ends of steps that last base, base + slope, ... (2**-SHIFT ns, rounded down)."""
+    last = base + slope * (num_steps - 1)
+    if num_steps < _MANY or start_ns + num_steps * last >= _INT64:
+        durations = map(rshift, range(base, last + 1, slope), _SHIFTS)
+        return accumulate(durations, initial=start_ns)
+    ends = np.arange(base - slope, last + 1, slope)
+    ends >>= SHIFT
+    ends[0] = start_ns
+    ends_ns: list[int] = ends.cumsum().tolist()
+    return ends_ns
 
 
 class CostExecutor:
@@ -42,25 +60,35 @@ class CostExecutor:
             )
             for term in cost.terms
         ]
+        # A longest term that also grows fastest with the context stays the longest.
+        self._most_per_slot = max(per_slot for _, _, per_slot in self._decode_terms)
 
     def _first_ns(self, plan: Plan) -> int:
+        num_tokens, num_pairs, num_reads = (
+            plan.num_prefill_tokens,
+            plan.prefill_pairs,
+            plan.prefill_context_slots,
+        )
+        num_decodes, num_slots = plan.num_decode_tokens, plan.decode_context_slots
+        moved_slots = plan.moved_slots
         longest = 0
         for constant, per_token, per_pair, per_read, per_decode, per_slot, per_move in self._terms:
             term = (
                 constant
-                + per_token * plan.num_prefill_tokens
-                + per_pair * plan.prefill_pairs
-                + per_read * plan.prefill_context_slots
-                + per_decode * plan.num_decode_tokens
-                + per_slot * plan.decode_context_slots
-                + per_move * plan.moved_slots
+                + per_token * num_tokens
+                + per_pair * num_pairs
+                + per_read * num_reads
+                + per_decode * num_decodes
+                + per_slot * num_slots
             )
+            if moved_slots:
+                term += per_move * moved_slots
             if term > longest:
                 longest = term
         return longest >> SHIFT or 1
 
     def execute(self, plan: Plan) -> Seq[int]:
-        ends_ns: list[int]
+        deadline_ns = plan.deadline_ns
         if plan.max_steps == 1:
             ends_ns = [plan.start_ns + self._first_ns(plan)]
         else:
@@ -68,15 +96,15 @@ class CostExecutor:
             self._repeat(
                 ends_ns,
                 plan.start_ns,
-                plan.deadline_ns,
+                deadline_ns,
                 plan.max_steps,
                 plan.num_decode_tokens,
                 plan.decode_context_slots,
             )
-        if plan.more and ends_ns[-1] < plan.deadline_ns:
+        if plan.more and ends_ns[-1] < deadline_ns:
             for num_steps, num_seqs, context in plan.more:
-                self._repeat(ends_ns, ends_ns[-1], plan.deadline_ns, num_steps, num_seqs, context)
-                if ends_ns[-1] >= plan.deadline_ns:
+                self._repeat(ends_ns, ends_ns[-1], deadline_ns, num_steps, num_seqs, context)
+                if ends_ns[-1] >= deadline_ns:
                     break
         return ends_ns
 
@@ -90,36 +118,44 @@ class CostExecutor:
         context: int,
     ) -> None:
         """Append the ends of steps of the same decoding sequences, until one is at or after the deadline."""
-        base = slope = 0
+        base = longest_per_slot = 0
         for constant, per_token, per_slot in self._decode_terms:
             term = constant + per_token * num_seqs + per_slot * context
             if term > base:
-                base, slope = term, per_slot * num_seqs
+                base = term
+                longest_per_slot = per_slot
         first_ns = base >> SHIFT or 1
         # No later step is shorter than the first, so this many reach the deadline.
-        num_steps = min(num_steps, (deadline_ns - start_ns - 1) // first_ns + 1)
+        most_steps = (deadline_ns - start_ns - 1) // first_ns + 1
+        if num_steps > most_steps:
+            num_steps = most_steps
         if num_steps <= 1:
             ends_ns.append(start_ns + first_ns)
             return
+        num_before, end_ns = len(ends_ns), start_ns + first_ns
+        slope = longest_per_slot * num_seqs
+        if base < 1 << SHIFT or self._is_overtaken(num_steps, num_seqs, context, base, slope):
+            durations = self._crossing(num_seqs, context, num_steps)
+            ends_ns += accumulate(durations[1:], initial=end_ns)
+        elif slope:
+            ends_ns += _ends_ns(end_ns, base + slope, slope, num_steps - 1)
+        else:
+            ends_ns += range(end_ns, end_ns + first_ns * num_steps, first_ns)
+        if ends_ns[-1] > deadline_ns:
+            del ends_ns[bisect_left(ends_ns, deadline_ns, num_before) + 1 :]
+
+    def _is_overtaken(
+        self, num_steps: int, num_seqs: int, context: int, base: int, slope: int
+    ) -> bool:
+        """Whether another term becomes the longest on the way: not if this one is on top at both ends."""
+        if slope == self._most_per_slot * num_seqs:
+            return False
         at_last = base + slope * (num_steps - 1)
         context_at_last = context + num_seqs * (num_steps - 1)
-        durations: Iterable[int]
-        for constant, per_token, per_slot in self._decode_terms:
-            if constant + per_token * num_seqs + per_slot * context_at_last > at_last:
-                durations = self._crossing(num_seqs, context, num_steps)
-                break
-        else:  # the term that is on top at both ends is on top in between
-            if not slope:
-                durations = repeat(first_ns, num_steps)
-            elif base >> SHIFT:
-                durations = map(rshift, range(base, at_last + 1, slope), repeat(SHIFT))
-            else:
-                durations = self._crossing(num_seqs, context, num_steps)
-        more_ns = list(accumulate(durations, initial=start_ns))
-        del more_ns[0]
-        if more_ns[-1] > deadline_ns:
-            del more_ns[bisect_left(more_ns, deadline_ns) + 1 :]
-        ends_ns += more_ns
+        return any(
+            constant + per_token * num_seqs + per_slot * context_at_last > at_last
+            for constant, per_token, per_slot in self._decode_terms
+        )
 
     def _crossing(self, num_seqs: int, context: int, num_steps: int) -> list[int]:
         """Durations where the longest term changes on the way, or where they are under a nanosecond."""

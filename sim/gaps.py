@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence as Seq
-from itertools import chain
 
 import numpy as np
 
 # Bins are as wide as 1/128 of their lower edge at most, that is 0.8 %.
 _PRECISION_BITS = 7
 _MAX_PENDING = 4096
-_LONG = 8  # more times than these are worth a look whether all their gaps are in one bin
+_LONG = 8  # of more times than these, gaps are looked up bin by bin and not one by one
 _EXACT = 1 << 53  # ns, over 100 days: floats hold smaller integers exactly
 
 
 class GapHistogram:
     """Counts by bin, and the exact sum. Bin edges depend on the value alone, so the order of adding does not matter.
 
-    What is added is kept as it comes and binned in bulk, unless it is plain where it belongs.
+    Single gaps are counted by value, and binned in bulk.
     """
 
     def __init__(self) -> None:
-        self._pending: list[tuple[Seq[int], int]] = []
+        self._pending: dict[int, int] = {}  # by gap in ns
         self._counts: dict[int, int] = {}
         self._total_ns = 0
 
@@ -30,39 +30,54 @@ class GapHistogram:
 
         No gap is shorter than the one before.
         """
-        if len(times_ns) > _LONG:
-            index = self._index(times_ns[1] - times_ns[0])
-            if index == self._index(times_ns[-1] - times_ns[-2]):
-                self._counts[index] = self._counts.get(index, 0) + num * (len(times_ns) - 1)
-                self._total_ns += (times_ns[-1] - times_ns[0]) * num
-                return
-        self._pending.append((times_ns, num))
-        if len(self._pending) == _MAX_PENDING:
-            self._bin()
+        num_times = len(times_ns)
+        if num_times <= _LONG:
+            pending, before_ns = self._pending, times_ns[0]
+            for after_ns in times_ns[1:]:
+                gap_ns = after_ns - before_ns
+                pending[gap_ns] = pending.get(gap_ns, 0) + num
+                before_ns = after_ns
+            self._total_ns += (before_ns - times_ns[0]) * num
+            if len(pending) >= _MAX_PENDING:
+                self._bin()
+            return
+        self._total_ns += (times_ns[-1] - times_ns[0]) * num
+        last_gap_ns = times_ns[-1] - times_ns[-2]
+        at = 1
+        while at < num_times:
+            gap_ns = times_ns[at] - times_ns[at - 1]
+            shift = max(0, gap_ns.bit_length() - _PRECISION_BITS - 1)
+            next_bin_ns = (gap_ns >> shift) + 1 << shift
+            if last_gap_ns < next_bin_ns:
+                behind = num_times
+            else:
+                behind = bisect_left(
+                    range(num_times),
+                    next_bin_ns,
+                    at + 1,
+                    num_times - 1,
+                    key=lambda i: times_ns[i] - times_ns[i - 1],
+                )
+            index = (shift << _PRECISION_BITS) + (gap_ns >> shift)
+            self._counts[index] = self._counts.get(index, 0) + num * (behind - at)
+            at = behind
 
-    @staticmethod
-    def _index(gap_ns: int) -> int:
-        shift = max(0, gap_ns.bit_length() - _PRECISION_BITS - 1)
-        return (shift << _PRECISION_BITS) + (gap_ns >> shift)
+    def add_one(self, gap_ns: int, num: int) -> None:
+        """`num` requests get a token this long after the one before."""
+        self._total_ns += gap_ns * num
+        pending = self._pending
+        pending[gap_ns] = pending.get(gap_ns, 0) + num
+        if len(pending) >= _MAX_PENDING:
+            self._bin()
 
     def _bin(self) -> None:
         if not self._pending:
             return
-        self._total_ns += sum((times[-1] - times[0]) * num for times, num in self._pending)
-        lengths = np.array([len(times) for times, _ in self._pending])
-        times_ns = np.fromiter(
-            chain.from_iterable(times for times, _ in self._pending), np.int64, lengths.sum()
-        )
-        gaps_ns = np.diff(times_ns, prepend=times_ns[:1])
-        is_gap = np.ones(len(gaps_ns), dtype=bool)
-        is_gap[np.cumsum(lengths) - lengths] = (
-            False  # the first time of each row begins a gap and ends none
-        )
-        gaps_ns = gaps_ns[is_gap]
-        nums = np.repeat([num for _, num in self._pending], lengths - 1)
+        gaps_ns = np.fromiter(self._pending.keys(), np.int64)
+        nums = np.fromiter(self._pending.values(), np.int64)
         self._pending.clear()
-        assert gaps_ns.min(initial=0) >= 0, f"INV-4: a gap of {gaps_ns.min()} ns between two tokens"
-        assert gaps_ns.max(initial=0) < _EXACT, f"a gap of {gaps_ns.max()} ns between two tokens"
+        assert gaps_ns.min() >= 0, f"INV-4: a gap of {gaps_ns.min()} ns between two tokens"
+        assert gaps_ns.max() < _EXACT, f"a gap of {gaps_ns.max()} ns between two tokens"
         # frexp gives the number of bits.
         shifts = np.maximum(
             0, np.frexp(gaps_ns.astype(np.float64))[1].astype(np.int64) - _PRECISION_BITS - 1

@@ -26,6 +26,7 @@ class Ledger:
     something when it changes, and nothing while time passes.
 
     `useful`: granted slots below E of their sequence. `asked` and `granted` include the sources of moves in progress.
+    Growths are not in these three: they add `grown` to each, less the `tail` of `useful` that nobody will fill.
     `free` is what the allocator's free list says, `external` the part of it that did not serve the head of the queue.
     """
 
@@ -36,6 +37,8 @@ class Ledger:
         self.granted = self.granted_moment = 0
         self.free = self.free_moment = 0
         self.external = self.external_moment = 0
+        self.grown = self.grown_moment = 0
+        self.tail = self.tail_moment = 0
         self.running = self.running_moment = 0
         self.num_prefill_tokens = 0
         self.num_decode_tokens = 0
@@ -51,6 +54,18 @@ class Ledger:
         self.asked_moment += asked * now_ns
         self.granted += granted
         self.granted_moment += granted * now_ns
+
+    def grow(self, grown: int, tail: int, now_ns: int) -> None:
+        """Sequences have grown by slots that were asked for; nobody will fill the tail of them."""
+        self.grown += grown
+        self.grown_moment += grown * now_ns
+        self.tail += tail
+        self.tail_moment += tail * now_ns
+
+    @property
+    def granted_slots(self) -> int:
+        """Slots granted, growths included."""
+        return self.granted + self.grown
 
     def commit(self, num_tokens: int, now_ns: int) -> None:
         """Tokens became live."""
@@ -86,12 +101,14 @@ class Ledger:
 
     def totals(self, now_ns: int, num_steps: int) -> tuple[int, ...]:
         """FIELDS at `now_ns`, which is not before the latest change."""
+        grown = self.grown * now_ns - self.grown_moment
+        tail = self.tail * now_ns - self.tail_moment
         return (
             now_ns,
             self.live * now_ns - self.live_moment,
-            self.useful * now_ns - self.useful_moment,
-            self.asked * now_ns - self.asked_moment,
-            self.granted * now_ns - self.granted_moment,
+            self.useful * now_ns - self.useful_moment + grown - tail,
+            self.asked * now_ns - self.asked_moment + grown,
+            self.granted * now_ns - self.granted_moment + grown,
             self.free * now_ns - self.free_moment,
             self.external * now_ns - self.external_moment,
             self.running * now_ns - self.running_moment,

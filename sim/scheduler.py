@@ -6,13 +6,11 @@ up and by the step at which they finish, and totals are kept for everything the 
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator
-from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
 from .calendar import FinishCalendar, GrowthCalendar
 from .decisions import Decisions
+from .horizon import up_to, up_to_next_finish
 from .ledger import Ledger
 from .plan import Plan
 from .policies.base import Allocator
@@ -55,25 +53,26 @@ class Scheduler:
         self.moved_slots = 0
         self.paranoid = False
         self._log = allocator.log = log
-        # The one running sequence whose prefill is incomplete.
-        self._chunking: Sequence | None = None
-        self._growth = GrowthCalendar()
+        self._chunking: Sequence | None = None  # the one whose prefill is incomplete
+        self._growth = GrowthCalendar(allocator.growth_tokens or 1, allocator.growth_slots)
         self._finish = FinishCalendar()
         self._num_admissions = 0
         self._num_decoding = 0
         self._context = 0  # committed tokens of the decoding sequences
         # The head of the queue was turned away, and nothing that could change this has happened since.
         self._blocked = False
+        # Nor will this step's chunks change it: the budget that they use up was not the reason.
+        self._refusal_stands = False
         # That head and the tokens it asked room for, if it was turned away for memory.
         self._refused: tuple[Sequence, int] | None = None
-        # Of the allocator, looked up once: these are read in every step.
+        # Of limits and allocator, looked up once: these are read in every step.
+        self._max_num_seqs = limits.max_num_seqs
         self._kept = int(allocator.keeps_kv)
         self._chunked = allocator.chunked_prefill
         self._whole_batch = allocator.whole_batch
         self._growth_tokens = allocator.growth_tokens
         self._growth_slots = allocator.growth_slots
-        # Growths of further steps are served together, at the commit. That needs interchangeable units, and a log would
-        # show the order.
+        # Growths of further steps are served together, at the commit: units are interchangeable, and no log shows it.
         self._ahead = (
             allocator.interchangeable and allocator.growth_tokens is not None and log is None
         )
@@ -86,12 +85,17 @@ class Scheduler:
         allocator = self.allocator
         if self._log is not None:
             self._log.step = self.step
-        preempted = self._growth.next_step() == self.step and self._grow_due(now_ns)
+        growers = self._growth.due(self.step)
+        preempted = bool(growers) and self._grow_due(growers, now_ns)
         plan = Plan(now_ns, self._num_decoding, self._context + self._num_decoding)
         if allocator.moved_slots:
             self._blocked = False  # free runs have changed
+        waits = num_waiting > 0 or preempted
         if self._chunking is not None or (num_waiting and not self._blocked):
             preempted |= self._prefill(plan, preempted, now_ns)
+            waits = self._blocked or preempted
+        if preempted:
+            self._foresee_refusal(plan)
         external_slots = 0 if self._refused is None else allocator.unusable_slots(*self._refused)
         self.ledger.set_free(allocator.num_free_slots(), external_slots, now_ns)
         if allocator.moved_slots:
@@ -101,28 +105,37 @@ class Scheduler:
             self.ledger.change(pending, pending, pending, now_ns)
         elif not self._kept:
             self._recompute_prefixes(plan)
-        elif not preempted:
-            self._look_ahead(plan)
+        elif not preempted or self._blocked:
+            self._look_ahead(plan, waits)
         return plan
 
-    def _grow_due(self, now_ns: int) -> bool:
+    def _grow_due(self, growers: list[Sequence], now_ns: int) -> bool:
         """Room for every sequence that has used up its own; True if that took a preemption."""
-        bucket, _ = self._growth.pop()
         allocator, preempted = self.allocator, False
-        num_served = allocator.grow(bucket)
-        while num_served < len(bucket):
+        num_served = allocator.grow(growers)
+        while num_served < len(growers):
             preempted = True
-            refused, victim = bucket[num_served], next(reversed(self.running.values()))
-            self._preempt(victim, now_ns)
+            refused, victim = growers[num_served], next(reversed(self.running.values()))
+            self._preempt(victim, now_ns)  # takes it from the growers, too
             if victim is not refused:
-                num_served += allocator.grow(bucket[num_served:])
-        if bucket:
-            grown = self._growth_slots * num_served
-            tail = self._growth.pop_tail(self.step)
-            self.ledger.change(grown - tail, grown, grown, now_ns)
-            assert self._growth_tokens is not None
-            self._growth.put_back(self.step + self._growth_tokens, bucket)
+                num_served += allocator.grow(growers[num_served:])
+        self.ledger.grow(self._growth_slots * num_served, self._growth.pop_tail(self.step), now_ns)
         return preempted
+
+    def _foresee_refusal(self, plan: Plan) -> None:
+        """Nobody is admitted in a step that preempts. If the next one will turn the head away too, say so already.
+
+        Then the steps behind this one need no decision. Growths, which are all that happens in between, leave no more
+        room than there is now.
+        """
+        allocator, head, budget = self.allocator, self.queue.head(), self._token_budget()
+        undecided = plan.chunks or self._chunking is not None or allocator.moved_slots
+        if head is None or undecided or self._whole_batch or not self.running or budget <= 0:
+            return
+        refused = head, min(head.known, budget)
+        # This step has nothing external, so the steps behind it must not have any either.
+        if not allocator.fits(*refused, True) and not allocator.unusable_slots(*refused):
+            self._blocked, self._refused = True, refused
 
     def _preempt(self, seq: Sequence, now_ns: int) -> None:
         committed = seq.committed(self.step)
@@ -149,20 +162,33 @@ class Scheduler:
         self.queue.push_preempted(seq)
         self._blocked, self._refused = False, None
 
+    def _token_budget(self) -> int:
+        """Prompt tokens that a step may compute beside its decodes."""
+        if self._chunked:
+            return self.limits.max_num_batched_tokens - self._num_decoding
+        return UNLIMITED
+
     def _prefill(self, plan: Plan, preempted: bool, now_ns: int) -> bool:
         """Chunks for the budget that decodes leave: the prompt in progress, then the queue. True after a preemption."""
-        budget = (
-            self.limits.max_num_batched_tokens - self._num_decoding if self._chunked else UNLIMITED
-        )
-        seq = self._chunking
+        budget, seq = self._token_budget(), self._chunking
         if seq is not None and budget:
             num_tokens = min(seq.known - seq.computed, budget)
-            asked, granted = seq.asked_slots, seq.granted_slots
-            if not self.allocator.extend(seq, seq.computed + num_tokens):
+            asked, granted, before, end = seq.asked_slots, seq.granted_slots, seq.computed, seq.end
+            if not self.allocator.extend(seq, before + num_tokens):
                 # It is the latest, so without memory it preempts itself.
                 self._preempt(seq, now_ns)
                 return True
-            self._add_chunk(plan, seq, num_tokens, asked, granted)
+            self.ledger.change(
+                min(seq.asked_slots, end) - min(asked, end),
+                seq.asked_slots - asked,
+                seq.granted_slots - granted,
+                now_ns,
+            )
+            plan.chunks.append((seq, num_tokens))
+            plan.num_prefill_tokens = num_tokens
+            plan.prefill_pairs = num_tokens * before + num_tokens * (num_tokens + 1) // 2
+            plan.prefill_context_slots = before + num_tokens
+            self._chunking = seq if before + num_tokens < seq.known else None
             budget -= num_tokens
         if not preempted:
             self._admit(plan, budget)
@@ -175,48 +201,53 @@ class Scheduler:
 
     def _admit(self, plan: Plan, budget: int) -> None:
         """Admit from the head of the queue until it is empty, or a limit, the budget or the memory says no."""
-        queue, allocator, running = self.queue, self.allocator, self.running
+        queue, allocator, running, chunks = self.queue, self.allocator, self.running, plan.chunks
+        first_serial = serial = self._num_admissions
+        useful_slots = asked_slots = granted_slots = 0
         self._refused = None
-        num_admitted = 0
-        while (seq := queue.head()) is not None:
-            if self._whole_batch and running and not num_admitted:
+        seq = queue.head()
+        while seq is not None:
+            known = seq.known
+            if self._whole_batch and running and serial == first_serial:
                 # The batch is closed. What the head cannot use even so is external, as it is at every other plan.
-                if not allocator.fits(seq, seq.known, True):
-                    self._refused = seq, seq.known
+                if not allocator.fits(seq, known, True):
+                    self._refused = seq, known
                 break
-            if budget <= 0 or len(running) == self.limits.max_num_seqs:
+            if budget <= 0 or len(running) == self._max_num_seqs:
                 break
-            num_tokens = min(seq.known, budget)
+            num_tokens = known if known < budget else budget
             if not allocator.admit(seq, num_tokens, bool(running)):
                 self._refused = seq, num_tokens
                 break
             queue.pop(plan.start_ns)
-            seq.serial = self._num_admissions + num_admitted
-            num_admitted += 1
-            running[seq.serial] = seq
-            self._add_chunk(plan, seq, num_tokens, 0, 0)
+            seq.serial = serial
+            running[serial] = seq
+            serial += 1
+            chunks.append((seq, num_tokens))
+            plan.num_prefill_tokens += num_tokens
+            plan.prefill_pairs += num_tokens * (num_tokens + 1) // 2
+            plan.prefill_context_slots += num_tokens
             budget -= num_tokens
+            if num_tokens < known:
+                self._chunking = seq
+            asked, end = seq.asked_slots, seq.end
+            useful_slots += asked if asked < end else end
+            asked_slots += asked
+            granted_slots += seq.granted_slots
+            seq = queue.head()
         self._blocked = seq is not None
-        if num_admitted:
-            self._num_admissions += num_admitted
-            self.ledger.enter(num_admitted, plan.start_ns)
-            if queue.all_admitted and not self._blocked:
-                self.recorder.end_loaded_window(self.ledger.totals(plan.start_ns, self.step))
-
-    def _add_chunk(
-        self, plan: Plan, seq: Sequence, num_tokens: int, asked_before: int, granted_before: int
-    ) -> None:
-        """The allocator has made room for the next tokens of the sequence."""
-        before, asked, end = seq.computed, seq.asked_slots, seq.end
-        useful = (asked if asked < end else end) - (asked_before if asked_before < end else end)
-        self.ledger.change(
-            useful, asked - asked_before, seq.granted_slots - granted_before, plan.start_ns
+        # With the whole prompt asked for, or the number of sequences at its limit, a larger budget is of no use.
+        self._refusal_stands = not self._whole_batch and (
+            len(running) == self._max_num_seqs
+            or (self._refused is not None and self._refused[1] == self._refused[0].known)
         )
-        plan.chunks.append((seq, num_tokens))
-        plan.num_prefill_tokens += num_tokens
-        plan.prefill_pairs += num_tokens * before + num_tokens * (num_tokens + 1) // 2
-        plan.prefill_context_slots += before + num_tokens
-        self._chunking = seq if before + num_tokens < seq.known else None
+        if serial > first_serial:
+            now_ns, ledger = plan.start_ns, self.ledger
+            self._num_admissions = serial
+            ledger.change(useful_slots, asked_slots, granted_slots, now_ns)
+            ledger.enter(serial - first_serial, now_ns)
+            if seq is None and queue.all_admitted:
+                self.recorder.end_loaded_window(ledger.totals(now_ns, self.step))
 
     def _recompute_prefixes(self, plan: Plan) -> None:
         """Without a cache each decoding sequence computes its whole prefix again, and reads no KV of earlier steps."""
@@ -228,61 +259,42 @@ class Scheduler:
                 plan.prefill_pairs += known * (known + 1) // 2
         self.ledger.recomputed_tokens += self._context
 
-    def _look_ahead(self, plan: Plan) -> None:
+    def _look_ahead(self, plan: Plan, waits: bool) -> None:
         """How many steps can follow before something has to be decided."""
-        growth_tokens, deadline_ns = self._growth_tokens, self.recorder.row_end_ns
-        nobody_waits = self.queue.head() is None
-        if nobody_waits and self.queue.next_arrival_ns < deadline_ns:
-            deadline_ns = self.queue.next_arrival_ns
-        plan.deadline_ns = deadline_ns
+        growth_tokens, ledger = self._growth_tokens, self.ledger
+        plan.deadline_ns = self.recorder.row_end_ns
+        if not waits and self.queue.next_arrival_ns < plan.deadline_ns:
+            plan.deadline_ns = self.queue.next_arrival_ns
         # A watermark that growths eat into makes their order in time matter.
-        ahead = self._ahead and not self.ledger.external
-        num_units = self.ledger.free // self._growth_slots if ahead else 0
-        if not plan.chunks:
-            num_steps = self._finish.next_step() - self.step + 1
-            if growth_tokens is not None:
-                if ahead:
-                    if num_steps > growth_tokens:
-                        num_steps = growth_tokens  # nobody grows twice
-                    if num_units < self._num_decoding:
-                        num_steps = self._growth.steps_within(self.step, num_steps, num_units)
-                else:
-                    num_steps = min(num_steps, self._growth.next_step() - self.step)
-            plan.max_steps = num_steps
-        if ahead and nobody_waits and self._chunking is None and num_units >= len(self.running):
+        ahead = self._ahead and not ledger.external
+        num_units = ledger.free // self._growth_slots if ahead else 0
+        chunks, behind = plan.chunks, self.step + 1
+        if not chunks:
+            num_more = self._finish.next_step() - self.step
+            if num_more and growth_tokens is not None:
+                # Each grows once in a round of `growth_tokens` steps.
+                num_rounds = (num_more - 1) // growth_tokens + 1
+                if not ahead:
+                    num_more = min(num_more, self._growth.next_step(behind) - behind)
+                elif num_units < self._num_decoding * num_rounds:
+                    num_more = self._growth.steps_within(behind, num_more, num_units, num_rounds)
+            plan.max_steps = 1 + num_more
+        if not ahead or self._chunking is not None:
+            return
+        context = self._context + self._num_decoding * plan.max_steps
+        if not waits:
             assert growth_tokens is not None
-            plan.more = self._segments(plan.chunks, plan.max_steps, growth_tokens)
-
-    def _segments(
-        self, chunks: Seq[tuple[Sequence, int]], num_steps: int, growth_tokens: int
-    ) -> Iterator[tuple[int, int, int]]:
-        """What follows behind finishes and complete prefills, where nobody waits and no growth can fail.
-
-        `growth_tokens` steps in all, so that nobody grows twice, and `num_steps` of them come before. The executor
-        takes as many segments as it needs. The plan is not passed: a generator it holds must not hold it.
-        """
-        finishes = self._finish
-        step, end_step = self.step + num_steps, self.step + growth_tokens
-        num_seqs, context = self._num_decoding, self._context + self._num_decoding * num_steps
-        events = {
-            due: finishes.by_step[due]
-            for due in finishes.steps[: bisect_left(finishes.steps, end_step)]
-        }
-        for seq, _ in chunks:
-            if seq.end > seq.known:
-                num_seqs += 1
-                context += seq.known
-                last_step = step + seq.end - seq.known - 1
-                events[last_step] = [*events.get(last_step, ()), seq]
-        for last_step in sorted(events):
-            if last_step >= end_step:
-                break
-            if last_step >= step:
-                yield last_step + 1 - step, num_seqs, context + num_seqs
-                context += num_seqs * (last_step + 1 - step)
-                step = last_step + 1
-            for seq in events[last_step]:
-                num_seqs -= 1
-                context -= seq.end
-        if num_seqs and step < end_step:
-            yield end_step - step, num_seqs, context + num_seqs
+            num_rounds = num_units // len(self.running)
+            if num_rounds:
+                plan.more = up_to(
+                    self._finish,
+                    chunks,
+                    self.step + plan.max_steps,
+                    self._num_decoding,
+                    context,
+                    self.step + num_rounds * growth_tokens,
+                )
+        elif chunks and self._blocked and self._refusal_stands:
+            plan.more = up_to_next_finish(
+                self._finish, self._growth, chunks, behind, self._num_decoding, context, num_units
+            )

@@ -24,7 +24,6 @@ class Sequence:
         "computed",  # tokens committed by prefill steps since this admission
         "decode_offset",  # committed = step + decode_offset while decoding
         "decoding",  # whether the prefill is complete
-        "due",  # the list of sequences that grow in the same step, or None
         "end",  # E = prompt + output - 1: committed tokens when it finishes
         "finish_step",  # step that generates the last token
         "granted_slots",  # slots granted, rounding included, as of the last `admit` or `extend`
@@ -33,6 +32,7 @@ class Sequence:
         "max_tokens",  # what the client asked for
         "num_output_tokens",  # the true output, after clipping
         "num_prompt_tokens",
+        "phase",  # of the steps in which it grows, see `GrowthCalendar`; -1 if it need not grow
         "room",  # tokens that fit into what the allocator has granted at admission or by `extend`
         "row",  # request number in the trace
         "serial",  # admission number, new at each admission
@@ -56,8 +56,8 @@ class Sequence:
         self.known = num_prompt_tokens
         self.computed = 0
         self.decoding = False
-        self.due: list[Sequence] | None = None
         self.last_token_ns = NEVER
+        self.phase = NEVER
         self.asked_slots = 0
         self.granted_slots = 0
         self.blocks: list[int] = []

@@ -82,7 +82,8 @@ class Allocator(ABC):
     def fits(self, seq: Sequence, num_tokens: int, others_running: bool) -> bool:
         """Whether `admit` would succeed now. Changes nothing.
 
-        `num_tokens` of `seq.known` tokens are computed in this step.
+        `num_tokens` of `seq.known` tokens are computed in this step. A refusal stands until something is freed or
+        moved: growths, extensions and admissions of others make no room.
         """
 
     @abstractmethod
@@ -107,6 +108,7 @@ class Allocator(ABC):
     def grow(self, seqs: Seq[Sequence]) -> int:
         """Give each sequence `growth_tokens` more room, in order, and stop at the first refusal.
 
+        In a pool of interchangeable units a sequence may be named more than once.
         Returns how many were served. `asked_slots` and `granted_slots` of a sequence may go stale until `free`.
         """
         raise AssertionError(

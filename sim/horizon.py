@@ -1,0 +1,86 @@
+"""How far the steps behind a planned one can be foreseen, if the executor wants more than one.
+
+A segment is (number of steps, decoding sequences in each, slots the decodes of the first one read).
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterator
+from collections.abc import Sequence as Seq
+
+from .calendar import FinishCalendar, GrowthCalendar
+from .sequence import Sequence
+
+Segment = tuple[int, int, int]
+Chunks = Seq[tuple[Sequence, int]]
+
+
+def up_to_next_finish(
+    finishes: FinishCalendar,
+    growths: GrowthCalendar,
+    chunks: Chunks,
+    step: int,
+    num_seqs: int,
+    context: int,
+    num_units: int,
+) -> tuple[Segment, ...]:
+    """What follows from `step` on behind the last chunks of prompts, where whoever waits stays refused.
+
+    `num_seqs` sequences with `context` committed tokens decode without those of the chunks. At most `num_units`
+    growths fit. Ends early where sequences would grow twice.
+    """
+    last_step = finishes.next_step()
+    for seq, _ in chunks:
+        seq_last_step = step + seq.end - seq.known - 1
+        if seq_last_step < last_step:
+            last_step = seq_last_step
+        context += seq.known
+    num_units -= len(chunks)  # these may grow, too, and are in no calendar yet
+    if last_step < step or num_units < 0:
+        return ()
+    num_seqs += len(chunks)
+    num_steps = growths.steps_within(step, last_step - step + 1, num_units, 1)
+    return ((num_steps, num_seqs, context + num_seqs),) if num_steps else ()
+
+
+def up_to(
+    finishes: FinishCalendar,
+    chunks: Chunks,
+    step: int,
+    num_seqs: int,
+    context: int,
+    end_step: int,
+) -> Iterator[Segment]:
+    """What follows from `step` on behind finishes and complete prefills, where nobody waits and no growth can fail.
+
+    `num_seqs` sequences with `context` committed tokens decode before `step`, without those of the chunks, with those
+    that finish before it. Ends before `end_step`. The executor takes as many segments as it needs.
+    """
+    by_step, due_steps = finishes.by_step, finishes.steps
+    joined: dict[int, list[Sequence]] = {}
+    if chunks:
+        due_steps = due_steps.copy()
+        for seq, _ in chunks:
+            if seq.end > seq.known:
+                num_seqs += 1
+                context += seq.known
+                last_step = step + seq.end - seq.known - 1
+                if last_step not in by_step and last_step not in joined:
+                    insort(due_steps, last_step)
+                joined.setdefault(last_step, []).append(seq)
+    for last_step in due_steps:
+        if last_step >= end_step:
+            break
+        if last_step >= step:
+            yield last_step + 1 - step, num_seqs, context + num_seqs
+            context += num_seqs * (last_step + 1 - step)
+            step = last_step + 1
+        for seq in by_step.get(last_step, ()):
+            num_seqs -= 1
+            context -= seq.end
+        for seq in joined.get(last_step, ()):
+            num_seqs -= 1
+            context -= seq.end
+    if num_seqs and step < end_step:
+        yield end_step - step, num_seqs, context + num_seqs
