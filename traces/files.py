@@ -72,8 +72,8 @@ def scan_trace(
         head = read_head(path)
         if not (head.is_folder or head.first_line):
             raise UserError(f"{path}: the file is empty; a trace has at least one request")
-        name = format_of(head, format)
         source = Source(head, options or ReadOptions())
+        name = format_of(head, format, bool(source.options.columns))
         yield Scan(name, source, _not_empty(source, load_format(name).read(source)))
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}; check the file") from None

@@ -9,14 +9,20 @@ from .source import Head, header_columns
 from .table import shown_names
 
 
-def format_of(head: Head, format: str | None) -> str:
+def format_of(head: Head, format: str | None, has_columns: bool) -> str:
     """The name of the format: the one given, or the only one that recognises the input.
+
+    `has_columns`: the user has named the columns, which takes the place of a format.
 
     Raises UserError if none does or several do, or if the one given cannot be.
     """
+    if has_columns:
+        if format not in (None, "columns"):
+            raise UserError(f"--columns is given with format {format}; leave one of the two out")
+        return "columns"
     is_parquet = head.data.startswith(b"PAR1")
     if format is not None:
-        if is_parquet and format != "kvtwin-parquet":
+        if is_parquet and format not in ("kvtwin-parquet", "columns"):
             raise UserError(f"{head.path} is a Parquet file; format {format} does not fit it")
         if format == "kvtwin-parquet" and not is_parquet:
             raise UserError(f"{head.path} is not a Parquet file; format {format} does not fit it")

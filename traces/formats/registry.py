@@ -25,6 +25,7 @@ FORMATS: Mapping[str, str] = MappingProxyType(
         "sharegpt": "sharegpt",
         "vllm-bench": "vllm_bench",
         "llmservingsim": "llmservingsim",
+        "columns": "columns",
         "kvtwin-csv": "kvtwin_csv",
         "kvtwin-parquet": "kvtwin_parquet",
     }

@@ -78,7 +78,12 @@ class Table:
 
     columns: dict[str, Any]
     place: Place  # where a row is, for messages
-    as_text: "Callable[[], Table]"  # the same with all columns as text
+    as_text: "Callable[[], Table] | None" = None  # the same with all columns as text
+
+    @classmethod
+    def of_text(cls, columns: dict[str, Any], place: Place) -> "Table":
+        """Rows of which all columns are arrow arrays of text."""
+        return cls({name: pa.chunked_array([c]) for name, c in columns.items()}, place)
 
     @property
     def num_rows(self) -> int:
@@ -86,11 +91,11 @@ class Table:
 
     def keep(self, is_kept: npt.NDArray[np.bool_]) -> "Table":
         """Some of its rows, at least one."""
-        rows, mask = np.flatnonzero(is_kept), pa.array(is_kept)
+        rows, mask, as_text = np.flatnonzero(is_kept), pa.array(is_kept), self.as_text
         return Table(
             {name: column.filter(mask) for name, column in self.columns.items()},
             lambda row: self.place(int(rows[row])),
-            lambda: self.as_text().keep(is_kept),
+            (lambda: as_text().keep(is_kept)) if as_text else None,
         )
 
     def text(self, column: str, row: int) -> str:
@@ -110,6 +115,7 @@ class Table:
                 and extremes["max"].as_py() <= MAX_TOKENS
             ):
                 return np.asarray(values.to_numpy(), dtype=np.int64)
+            assert self.as_text is not None, f"{column} has numbers"
             return self.as_text().token_counts(column, unknown, least)
         texts = values
         good = pc.match_substring_regex(texts, r"^[0-9]{1,18}$")
