@@ -156,8 +156,8 @@ def _is_known(gpu: str) -> bool:
 
 
 def _predict(record: Record, log: LogFacts | None) -> Row:
-    deployment, accounting = load_setting(inputs_of(record), log)
-    sizing = size(deployment, accounting)
+    setting = load_setting(inputs_of(record), log)
+    sizing = size(setting.logged or setting.deployment, setting.accounting)
     figure = "num_gpu_blocks" if "num_gpu_blocks" in record["printed"] else "num_tokens"
     if figure not in record["printed"]:
         raise UserError("the log prints neither blocks nor tokens")

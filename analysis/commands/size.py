@@ -12,7 +12,8 @@ from ..sizing.options import SizeInputs
 def size(inputs: SizeInputs, as_json: JsonOption = False) -> None:
     """Say how much KV a deployment holds, and where the rest of the memory went.
 
-    Needs no trace and no GPU. The exit code is 2 where the engine would not start.
+    Needs no trace and no GPU; every word is explained in docs/sizing.md. The exit code is 2 where the
+    engine would not start.
     """
     from kvtwin.sim.sizing.engine_log import read_engine_log
 
@@ -22,13 +23,12 @@ def size(inputs: SizeInputs, as_json: JsonOption = False) -> None:
     from ..sizing.text import print_answer, verdict
 
     log = None if inputs.engine_log is None else read_engine_log(inputs.engine_log)
-    deployment, accounting = load_setting(inputs, log)
-    facts = answer(inputs, deployment, accounting, log)
+    facts = answer(inputs, load_setting(inputs, log), log)
     if as_json:
         print_json({**facts, "verdict": verdict(facts)})
     else:
         print_answer(facts)
-    if not facts["works"]:
+    if not facts["starts"]:
         sys.stdout.flush()
         print(f"kvtwin: {verdict(facts)}", file=sys.stderr)
         raise typer.Exit(2)

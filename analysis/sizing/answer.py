@@ -14,20 +14,21 @@ from kvtwin.sim.sizing.stage_bytes import kv_bytes_per_token
 from .from_log import version_of
 from .options import SizeInputs
 from .questions import mix_answer, prefix_answer, request_answer, session_answer
+from .setting import Setting
 
 MIB = 2**20
 
 
-def answer(
-    inputs: SizeInputs, deployment: Deployment, accounting: Accounting, log: LogFacts | None
-) -> dict[str, Any]:
+def answer(inputs: SizeInputs, setting: Setting, log: LogFacts | None) -> dict[str, Any]:
     """The sizing, and an answer to each question that was asked (None: not asked)."""
+    deployment, accounting = setting.deployment, setting.accounting
     sizing = size(deployment, accounting)
     holds_a_token = sizing.pool.fits(1)
     return {
         "model": deployment.model.name,
         "gpu": deployment.gpu.name,
         "accounting": accounting.name,
+        "accounting_summary": accounting.summary,
         "setting": _setting(deployment, accounting),
         "terms": [{**asdict(term), "mib": term.num_bytes / MIB} for term in sizing.terms],
         "available_bytes": sizing.available_bytes,
@@ -46,11 +47,12 @@ def answer(
         "session": session_answer(inputs, sizing, accounting),
         "engine_says": list(sizing.pool.sentences(deployment)),
         "levers": [asdict(lever) for lever in levers(deployment, accounting)],
-        "log": None if log is None else _log(log, sizing),
+        "log": None if log is None else _log(log, setting),
+        "starts": sizing.starts,
         "works": sizing.works,
         "problem": sizing.problem,
         "changes_that_work": list(changes_that_work(sizing, accounting)),
-        "notes": _notes(sizing, accounting),
+        "notes": [*setting.notes, *_notes(sizing, accounting)],
     }
 
 
@@ -85,8 +87,13 @@ def _pool(sizing: Sizing) -> dict[str, Any]:
     }
 
 
-def _log(log: LogFacts, sizing: Sizing) -> dict[str, Any]:
-    """What the log states against what follows from it, and whether it agrees with itself."""
+def _log(log: LogFacts, setting: Setting) -> dict[str, Any]:
+    """What the log states against what follows from it, and whether it agrees with itself.
+
+    All of the deployment that the log is of, whatever flags change.
+    """
+    assert setting.logged is not None
+    sizing = size(setting.logged, setting.accounting)
     per_token = kv_bytes_per_token(sizing.deployment, sizing.stage)
     checks = check_log(log, per_token, sizing.pool.derived)
     first = first_disagreement(checks)
@@ -113,11 +120,15 @@ def _log(log: LogFacts, sizing: Sizing) -> dict[str, Any]:
             )
     return {
         "engine": log.engine,
+        "is_changed": setting.logged != setting.deployment,
         "version": None if log.version is None else log.version.value,
         "num_agree": verdicts.count("agrees"),
         "num_disagree": verdicts.count("disagrees"),
         "num_not_applicable": verdicts.count("not applicable"),
-        "checks": [str(check) for check in checks],
+        "checks": [
+            {"verdict": check.verdict, "line_number": check.line_number, "text": str(check)}
+            for check in checks
+        ],
         "first_disagreement": None if first is None else str(first),
         "compared": compared,
         "notes": list(log.notes),
@@ -131,8 +142,9 @@ def _notes(sizing: Sizing, accounting: Accounting) -> list[str]:
     estimates = [term.name for term in sizing.terms if term.source == "estimate"]
     if estimates:
         notes.append(
-            f"UNCALIBRATED: {', '.join(estimates)} are estimates; an engine measures them at its "
-            "start (give --engine-log, or the term itself)"
+            f"UNCALIBRATED: {', '.join(name.replace('_', ' ') for name in estimates)}: estimated, where "
+            "an engine measures at its start; give --engine-log or the term itself "
+            "(reports/startup-logs.md: how far off such sizes were)"
         )
     if pool.derived:
         notes.append(f"the size in tokens is derived: {pool.derived}")

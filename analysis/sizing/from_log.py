@@ -7,10 +7,21 @@ from kvtwin.sim.sizing.accounting import Accounting
 from kvtwin.sim.sizing.deployment import Deployment, Given
 from kvtwin.sim.sizing.engine_log import LogFacts, Stated
 from kvtwin.sim.sizing.terms import sum_bytes
+from kvtwin.traces import UserError
 
 from .options import SizeInputs
 
 VLLM_BLOCK_SIZE = 16
+OF_MEMORY = (
+    "weights_gib",
+    "activation_gib",
+    "cuda_graph_gib",
+    "other_gib",
+    "kv_cache_memory_bytes",
+    "num_gpu_blocks_override",
+)
+# Less than this left for the activations is not rounding: the GPU or the model is another one.
+LEAST_LEFT_BYTES = -(2**29)
 # Before, the estimate was printed and the pool cut without it.
 FIRST_TO_SET_GRAPHS_ASIDE = (0, 21)
 NEWEST = (10**6, 0)
@@ -25,19 +36,21 @@ _COUNTS = (
 
 
 def with_log(inputs: SizeInputs, log: LogFacts) -> SizeInputs:
-    """`inputs`, with what `log` states where they say nothing.
+    """The deployment that `log` is of: what it states, and flags where it is silent.
 
     The memory fraction only where the accounting is that of the log's engine, because each means
-    something else by it.
+    something else by it. What flags say of memory is about what is asked for, not about the log.
     """
-    stated: dict[str, object] = {"accounting": log.engine}
+    stated: dict[str, object] = dict.fromkeys(OF_MEMORY)
+    if inputs.accounting is None:
+        stated["accounting"] = log.engine
     for name in _COUNTS:
         reading = getattr(log, name)
         if reading is not None:
             stated[name] = reading.whole
-    if _is_overridden(log):
+    if log.num_gpu_blocks_override is not None and _is_overridden(log):
         stated["num_gpu_blocks_override"] = log.num_gpu_blocks_override.whole
-    if log.model is not None:
+    if log.model is not None and inputs.model is None:
         stated["model"] = log.model.value
     length = log.max_model_len or log.concurrency_at
     if length is not None:
@@ -45,13 +58,10 @@ def with_log(inputs: SizeInputs, log: LogFacts) -> SizeInputs:
     if log.kv_cache_dtype is not None:
         stated["kv_cache_dtype"] = _dtype(log.kv_cache_dtype.value)
     if log.enforce_eager is not None:
-        stated["enforce_eager"] = inputs.enforce_eager or log.enforce_eager.value == "True"
+        stated["enforce_eager"] = log.enforce_eager.value == "True"
     if log.memory_utilization is not None and _is_of_engine(inputs, log):
         stated["gpu_memory_utilization"] = float(log.memory_utilization.value)
-    unsaid = {
-        name: value for name, value in stated.items() if getattr(inputs, name) in (None, False)
-    }
-    return replace(inputs, **unsaid)  # type: ignore[arg-type]
+    return replace(inputs, **stated)  # type: ignore[arg-type]
 
 
 def free_before_load(log: LogFacts) -> Stated | None:
@@ -63,26 +73,43 @@ def free_before_load(log: LogFacts) -> Stated | None:
 
 
 def memory_of_log(deployment: Deployment, accounting: Accounting, log: LogFacts) -> Deployment:
-    """`deployment`, with the memory that `log` states where flags say nothing.
+    """`deployment`, with the memory that `log` states.
 
-    Where the log states the KV memory but not all that was taken off, what it leaves open is one
-    term, so that the terms lead to the stated figure.
+    Where vLLM states the KV memory but not all that was taken off, what it leaves open is one term,
+    so that the terms lead to the stated figure. Where another engine's memory fraction is not
+    stated, or its GPU is not named, the stated pool is taken as it is.
     """
-    parts = _parts(deployment, log)
-    filled = replace(
-        deployment,
-        **{name: given for name, given in parts.items() if getattr(deployment, name) is None},
-    )
-    if filled.num_gpu_blocks_override is not None or filled.kv_cache_memory_bytes is not None:
+    filled = replace(deployment, **_parts(deployment, log))
+    if filled.num_gpu_blocks_override is not None:
         return filled
-    if not filled.gpu.source:
-        return _with_stated_pool(filled, log)
+    pool = stated_pool(log)
+    if pool is not None and (not filled.gpu.source or _is_guessed(filled, log)):
+        source = ("log", pool.detail)
+        return replace(filled, kv_cache_memory_bytes=pool.num_bytes, kv_cache_memory_source=source)
     unstated = [
         name for name in ("weights", "activations", "other") if getattr(filled, name) is None
     ]
-    if log.available_kv is None or not unstated or accounting.name == "trtllm":
+    if log.available_kv is None or not unstated or log.engine != "vllm":
         return filled
     return _with_remainder(filled, accounting, log.available_kv, unstated)
+
+
+def _is_guessed(filled: Deployment, log: LogFacts) -> bool:
+    """Whether the terms of an engine other than vLLM would lead to a pool by defaults alone."""
+    needed = (filled.weights, filled.other, filled.memory_utilization)
+    return log.engine != "vllm" and any(part is None for part in needed)
+
+
+def stated_pool(log: LogFacts) -> Given | None:
+    """The bytes of the pool itself."""
+    if log.available_kv is not None:
+        return _stated(log.available_kv)
+    if log.kv_size is not None:
+        return _stated(log.kv_size)
+    if log.k_size is not None and log.v_size is not None:
+        num_bytes = log.k_size.num_bytes + log.v_size.num_bytes
+        return Given(num_bytes, "log", _where(log.k_size, "K and V"))
+    return None
 
 
 def _is_overridden(log: LogFacts) -> bool:
@@ -97,17 +124,6 @@ def _is_overridden(log: LogFacts) -> bool:
         return blocks.value == override.value
     block_size = VLLM_BLOCK_SIZE if log.block_size is None else log.block_size.whole
     return tokens is not None and tokens.value == override.value * block_size
-
-
-def _with_stated_pool(filled: Deployment, log: LogFacts) -> Deployment:
-    """The stated KV memory alone: nothing is known of the GPU that it is a part of."""
-    available = log.available_kv
-    assert available is not None, filled.gpu
-    return replace(
-        filled,
-        kv_cache_memory_bytes=available.num_bytes,
-        kv_cache_memory_source=("log", _where(available, "")),
-    )
 
 
 def _is_of_engine(inputs: SizeInputs, log: LogFacts) -> bool:
@@ -150,6 +166,15 @@ def _parts(deployment: Deployment, log: LogFacts) -> dict[str, Given]:
         parts["other"] = Given(max(0, outside), "log", _where(before, "total less that"))
     if log.engine == "vllm":
         parts["cuda_graphs"] = _graphs(log)
+    elif log.engine == "trtllm" and log.non_torch is not None:
+        parts["cuda_graphs"] = Given(
+            0, "log", _where(log.non_torch, "within what is outside torch")
+        )
+    elif log.engine == "trtllm" and log.total_memory is not None and after is not None:
+        in_use = log.total_memory.num_bytes - after.num_bytes
+        parts["weights"] = Given(in_use, "log", _where(after, "all that is in use after loading"))
+        nothing = Given(0, "log", "within the weights' figure")
+        parts |= dict.fromkeys(("activations", "cuda_graphs", "other"), nothing)
     return parts
 
 
@@ -157,7 +182,7 @@ def _graphs(log: LogFacts) -> Given:
     """What vLLM takes off for CUDA graphs before the pool is cut; older versions capture later."""
     estimate = log.cuda_graph_estimate
     if estimate is None:
-        return Given(0, "log", "the log sets nothing aside for them")
+        return Given(0, "log", "none set aside before the pool was cut")
     if log.consumed is not None:
         # One figure for weights and the rest: its peak holds the estimate.
         return Given(0, "log", "within the activations' figure")
@@ -188,9 +213,15 @@ def _with_remainder(
 ) -> Deployment:
     nothing = Given(0, "log", "within the term that the log leaves open")
     open_term = min(unstated, key=("activations", "other", "weights").index)
-    without = replace(filled, **dict.fromkeys(unstated, nothing))
+    without = replace(filled, **dict.fromkeys([*unstated, "cuda_graphs"], nothing))
     left = sum_bytes(accounting.budget(without, stage=0)) - available.num_bytes
-    detail = f"all that line {available.line_number} leaves open: {available.text.strip()}"
+    if left < LEAST_LEFT_BYTES:
+        raise UserError(
+            f"line {available.line_number} of the log leaves {left / 2**30:,.2f} GiB for all but weights "
+            f"and KV: it is not of {filled.model.name} on {filled.gpu.name}; give the log's own --model "
+            "and --gpu"
+        )
+    detail = f"all that line {available.line_number} leaves open"
     return replace(without, **{open_term: Given(left, "log", detail)})
 
 

@@ -7,14 +7,15 @@ from typing import Annotated, Any
 import typer
 
 
-def _flag(help_text: str, metavar: str, panel: str, **limits: Any) -> Any:
+def _flag(help_text: str, metavar: str, panel: str, *names: str, **limits: Any) -> Any:
     return typer.Option(
-        help=help_text, metavar=metavar, rich_help_panel=panel, show_default=False, **limits
+        *names, help=help_text, metavar=metavar, rich_help_panel=panel, show_default=False, **limits
     )
 
 
-def _engine(help_text: str, metavar: str, **limits: Any) -> Any:
-    return _flag(help_text, metavar, "Model, GPU and engine (named after vLLM's flags)", **limits)
+def _engine(help_text: str, metavar: str, *names: str, **limits: Any) -> Any:
+    panel = "Model, GPU and engine (named after vLLM's flags)"
+    return _flag(help_text, metavar, panel, *names, **limits)
 
 
 def _term(help_text: str, metavar: str, **limits: Any) -> Any:
@@ -58,7 +59,14 @@ class SizeInputs:
         ),
     ] = None
     tensor_parallel_size: Annotated[
-        int | None, _engine("GPUs that share each layer (default 1).", "N", min=1, max=4096)
+        int | None,
+        _engine(
+            "GPUs that share each layer (default 1).",
+            "N",
+            *("--tensor-parallel-size", "-tp"),
+            min=1,
+            max=4096,
+        ),
     ] = None
     pipeline_parallel_size: Annotated[
         int | None, _engine("Stages that share out the layers (default 1).", "N", min=1, max=4096)
@@ -72,6 +80,8 @@ class SizeInputs:
             "The engine's memory fraction: of all memory (vllm, exact), static part (sglang), of "
             "what is free after loading (trtllm); default: the engine's own.",
             "X",
+            *("--gpu-memory-utilization", "--mem-fraction-static"),
+            "--kv_cache_free_gpu_memory_fraction",
         ),
     ] = None
     block_size: Annotated[
@@ -81,7 +91,8 @@ class SizeInputs:
     max_model_len: Annotated[
         str | None,
         _engine(
-            "Longest prompt plus output; auto: the longest that fits (default: the model's).",
+            "Longest prompt plus output, also as 32k or 32K; auto: the longest that fits (default: the "
+            "model's).",
             "N|auto",
         ),
     ] = None
@@ -94,11 +105,16 @@ class SizeInputs:
         _engine("Most tokens in a step (default: vLLM's for the GPU).", "N", min=1, max=10**8),
     ] = None
     kv_cache_dtype: Annotated[
-        str | None, _engine("auto, bfloat16, float16 or fp8 (default auto).", "DTYPE")
+        str | None,
+        _engine("auto, bfloat16, float16 or fp8 (default: the files', else 16 bits).", "DTYPE"),
     ] = None
     quantization: Annotated[
         str | None,
-        _engine("Weights as this quantisation would store them (default: as shipped).", "NAME"),
+        _engine(
+            "Weights as this would store them: fp8, fp8-block, int8, awq, gptq, w4a16, mxfp4, nvfp4 or "
+            "bitsandbytes (default: as shipped).",
+            "NAME",
+        ),
     ] = None
     enforce_eager: Annotated[
         bool,

@@ -116,15 +116,22 @@ def _mix(said: str, max_model_len: int) -> LengthMix:
         if "," in numbers:
             prompt, output = _two_counts("--lengths", numbers)
         else:
-            # Tokens that are there already, so all of max_model_len may be.
-            prompt, output = _count("--lengths", numbers), 1
-            max_model_len += 1
+            return _resident_mix(said, _count("--lengths", numbers), max_model_len)
         return LengthMix.of_lengths(said, np.array([prompt]), np.array([output]), max_model_len)
-    if not Path(said).exists() and kind != said and not Path(said).suffix:
+    if not Path(said).exists() and not Path(said).suffix:
         raise UserError(
             f"--lengths is {said!r}; it must be a trace file, mean:TOKENS or mean:PROMPT,OUTPUT"
         )
     return LengthMix.of_trace(open_trace(said), max_model_len)
+
+
+def _resident_mix(said: str, num_tokens: int, max_model_len: int) -> LengthMix:
+    """Requests that hold so many tokens each; all of max_model_len may be."""
+    if num_tokens > max_model_len:
+        raise UserError(
+            f"--lengths {said}: a request holds at most max_model_len ({max_model_len:,}) tokens"
+        )
+    return LengthMix(said, np.array([num_tokens]), np.array([1]))
 
 
 def _two_counts(flag: str, said: str) -> tuple[int, int]:

@@ -1,7 +1,9 @@
 """From the flags of `kvtwin size`, and an engine's log, to a deployment."""
 
 import math
-from dataclasses import replace
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kvtwin.sim import find_gpu, find_model
@@ -11,6 +13,7 @@ from kvtwin.sim.model import KV_DTYPE_BYTES, ModelSpec
 from kvtwin.sim.names import did_you_mean
 from kvtwin.sim.sizing.accounting import Accounting
 from kvtwin.sim.sizing.bisect import largest_that
+from kvtwin.sim.sizing.changed import changed
 from kvtwin.sim.sizing.deployment import Deployment, Given
 from kvtwin.sim.sizing.engine_log import LogFacts
 from kvtwin.sim.sizing.registry import find_accounting
@@ -18,26 +21,137 @@ from kvtwin.sim.sizing.size import size
 from kvtwin.sim.sizing.terms import Source
 from kvtwin.traces import UserError
 
-from .from_log import free_before_load, memory_of_log, with_log
+from .from_log import free_before_load, memory_of_log, stated_pool, with_log
 from .options import SizeInputs
 
 LARGEST_GIB = 10**6
 AUTO_LENGTH = ("auto", "-1")  # as vLLM spells it
+FP8_FORMATS = ("fp8_e4m3", "fp8_e5m2")  # of one byte each
+MULTIPLES = {"": 1, "k": 10**3, "K": 2**10, "m": 10**6, "M": 2**20}
 
 
-def load_setting(inputs: SizeInputs, log: LogFacts | None) -> tuple[Deployment, Accounting]:
-    """The deployment that is asked for, and whose arithmetic counts.
+# Of a deployment, what flags can change of the one that a log is of.
+CHANGEABLE = (
+    "model",
+    "max_model_len",
+    "tensor_parallel_size",
+    "pipeline_parallel_size",
+    "data_parallel_size",
+    "memory_utilization",
+    "block_size",
+    "kv_cache_dtype",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "enforce_eager",
+    "num_gpu_blocks_override",
+    "kv_cache_memory_bytes",
+    "weights",
+    "activations",
+    "cuda_graphs",
+    "other",
+)
 
-    Flags go before what `log` states, and that before defaults.
+
+@dataclass(frozen=True)
+class Setting:
+    """What is to be sized, by whose arithmetic, and the deployment that the log is of, if there is one."""
+
+    deployment: Deployment
+    accounting: Accounting
+    logged: Deployment | None
+    notes: tuple[str, ...]
+
+
+def load_setting(inputs: SizeInputs, log: LogFacts | None) -> Setting:
+    """What is asked for. Flags go before what `log` states, and that before defaults.
+
+    Where flags differ from the log, what it states of memory is scaled to what they ask for.
 
     Raises:
-        UserError: a flag is missing, out of range, or contradicts another.
+        UserError: a flag is missing, out of range, or contradicts another or the log.
     """
-    stated = inputs if log is None else with_log(inputs, log)
-    accounting = find_accounting(stated.accounting or "vllm")
+    if log is None:
+        accounting = find_accounting(inputs.accounting or "vllm")
+        deployment, logged = _deployment(inputs, None), None
+    else:
+        accounting = find_accounting(inputs.accounting or log.engine)
+        of_log = with_log(inputs, log)
+        plain = _deployment(_as_stored(of_log, inputs, log), log)
+        _check_model(plain, inputs, log)
+        logged = memory_of_log(plain, accounting, log)
+        asked = _deployment(_flags_over(inputs, of_log), log)
+        settings = {
+            name: getattr(asked, name)
+            for name in CHANGEABLE
+            if getattr(asked, name) != getattr(plain, name)
+        }
+        if "memory_utilization" in settings:
+            settings["memory_utilization_source"] = "given"
+        deployment = changed(logged, accounting, **settings) if settings else logged
+    if inputs.max_model_len in AUTO_LENGTH:
+        deployment = _with_longest(deployment, accounting)
+    return Setting(deployment, accounting, logged, tuple(_notes(inputs, deployment, log)))
+
+
+def _flags_over(inputs: SizeInputs, of_log: SizeInputs) -> SizeInputs:
+    said = {name: value for name, value in vars(inputs).items() if value not in (None, False)}
+    return replace(of_log, **said)
+
+
+def _as_stored(of_log: SizeInputs, inputs: SizeInputs, log: LogFacts) -> SizeInputs:
+    """--quantization may say how the log's own weights are stored, or what to change them to."""
+    if inputs.quantization is None or log.weights is None:
+        return replace(of_log, quantization=None)
+    ranks = of_log.tensor_parallel_size or 1
+    plain = replace(of_log, quantization=None)
+    return min(
+        (plain, of_log),
+        key=lambda said: abs(_model(said).weight_bytes_per_rank(ranks) - log.weights.num_bytes),
+    )
+
+
+def _check_model(plain: Deployment, inputs: SizeInputs, log: LogFacts) -> None:
+    """Raise UserError where the log names another model of the catalogue than the flag."""
+    if inputs.model is None or log.model is None or _is_path(inputs.model):
+        return
+    try:
+        named = find_model(log.model.value)
+    except UserError:  # a path, or a name that only its owner knows
+        return
+    if named.name != plain.model.name:
+        raise UserError(
+            f"--model is {plain.model.name}; line {log.model.line_number} of the log names "
+            f"{log.model.value}: leave the flag out, or give the log of that model"
+        )
+
+
+def _notes(inputs: SizeInputs, deployment: Deployment, log: LogFacts | None) -> Iterator[str]:
+    if inputs.kv_cache_dtype is None and deployment.model.shipped_kv_cache_dtype:
+        yield (
+            f"the files of {deployment.model.name} ask for a KV cache in "
+            f"{deployment.model.shipped_kv_cache_dtype}; --kv-cache-dtype overrides it"
+        )
+    if log is None:
+        return
+    if log.memory_utilization is None and inputs.gpu_memory_utilization is None:
+        yield "the log does not state the memory fraction: the engine's present default is used"
+    if not deployment.gpu.source:
+        yield "the log does not name the GPU: with --gpu the rest of its memory is shown, too"
+    if log.total_memory is not None and inputs.gpu is not None:
+        named, stated = find_gpu(inputs.gpu), log.total_memory
+        if not 0.9 < stated.num_bytes / named.memory_bytes <= 1.01:
+            yield (
+                f"line {stated.line_number} of the log states {stated.num_bytes / 2**30:.2f} GiB in all, "
+                f"{named.name} has {named.memory_bytes / 2**30:.2f}: the log's figure is used"
+            )
+
+
+def _deployment(stated: SizeInputs, log: LogFacts | None) -> Deployment:
+    """What `stated` asks for, without the memory that the log states."""
     model = _model(stated)
     gpu, gpu_memory_source = _gpu(stated, log)
-    deployment = Deployment(
+    dtype = stated.kv_cache_dtype or model.shipped_kv_cache_dtype or "auto"
+    return Deployment(
         model=model,
         gpu=gpu,
         gpu_memory_source=gpu_memory_source,
@@ -46,33 +160,31 @@ def load_setting(inputs: SizeInputs, log: LogFacts | None) -> tuple[Deployment, 
         pipeline_parallel_size=stated.pipeline_parallel_size or 1,
         data_parallel_size=stated.data_parallel_size or 1,
         memory_utilization=stated.gpu_memory_utilization,
-        memory_utilization_source="log" if inputs.gpu_memory_utilization is None else "given",
+        memory_utilization_source="given" if log is None else "log",
         block_size=stated.block_size,
-        kv_cache_dtype=_dtype(stated.kv_cache_dtype or "auto"),
+        kv_cache_dtype=_dtype(dtype),
         max_num_seqs=stated.max_num_seqs,
         max_num_batched_tokens=stated.max_num_batched_tokens,
         enforce_eager=stated.enforce_eager,
         num_gpu_blocks_override=stated.num_gpu_blocks_override,
         kv_cache_memory_bytes=stated.kv_cache_memory_bytes,
-        weights=_given("weights_gib", inputs),
-        activations=_given("activation_gib", inputs),
-        cuda_graphs=_given("cuda_graph_gib", inputs),
-        other=_given("other_gib", inputs),
+        weights=_given("weights_gib", stated),
+        activations=_given("activation_gib", stated),
+        cuda_graphs=_given("cuda_graph_gib", stated),
+        other=_given("other_gib", stated),
     )
-    if log is not None:
-        deployment = memory_of_log(deployment, accounting, log)
-    if stated.max_model_len in AUTO_LENGTH:
-        deployment = _with_longest(deployment, accounting)
-    return deployment, accounting
 
 
 def _model(stated: SizeInputs) -> ModelSpec:
     if stated.model is None:
         raise UserError("no --model given; give a name, e.g. llama-3.1-8b, or a config.json")
-    path = Path(stated.model)
-    is_path = path.suffix == ".json" or path.is_dir()
-    model = read_model(path) if is_path else find_model(stated.model)
+    is_path = _is_path(stated.model)
+    model = read_model(Path(stated.model)) if is_path else find_model(stated.model)
     return model if stated.quantization is None else quantize(model, stated.quantization)
+
+
+def _is_path(model: str) -> bool:
+    return Path(model).suffix == ".json" or Path(model).is_dir()
 
 
 def _gpu(stated: SizeInputs, log: LogFacts | None) -> tuple[GpuMemory, Source]:
@@ -86,9 +198,9 @@ def _gpu(stated: SizeInputs, log: LogFacts | None) -> tuple[GpuMemory, Source]:
         num_bytes, source, detail = total.num_bytes, "log", f"line {total.line_number}{what}"
     elif stated.gpu is not None:
         return find_gpu(stated.gpu), "catalogue"
-    elif log is not None and log.available_kv is not None:
+    elif log is not None and (pool := stated_pool(log)) is not None:
         # memory_of_log takes the pool from the log, so no other memory matters.
-        return GpuMemory("a GPU that is not named", log.available_kv.num_bytes, ""), "log"
+        return GpuMemory("a GPU that is not named", pool.num_bytes, ""), "log"
     else:
         raise UserError(
             "no --gpu given; give one, e.g. --gpu a100-80gb, or its memory with --gpu-memory-gib"
@@ -100,16 +212,22 @@ def _gpu(stated: SizeInputs, log: LogFacts | None) -> tuple[GpuMemory, Source]:
 
 
 def _length(said: str | None, model: ModelSpec) -> int:
+    """Tokens of `said`: digits, or as vLLM takes them: 32k is 32,000 and 32K is 32,768."""
     if said is None or said in AUTO_LENGTH:
         return model.max_model_len
-    if not said.isascii() or not said.isdigit() or not 1 <= int(said) <= 10**12:
+    found = re.fullmatch(r"([0-9]{1,12})([kKmM]?)", said)
+    num_tokens = int(found[1]) * MULTIPLES[found[2]] if found else 0
+    if not 1 <= num_tokens <= 10**12:
         raise UserError(
-            f"--max-model-len is {said!r}; it must be a whole number of tokens from 1 on, or auto"
+            f"--max-model-len is {said!r}; it must be a whole number of tokens from 1 on (32k, 32K), "
+            "or auto"
         )
-    return int(said)
+    return num_tokens
 
 
 def _dtype(name: str) -> str:
+    if name in FP8_FORMATS:
+        return "fp8"
     if name not in KV_DTYPE_BYTES:
         hint = did_you_mean(name, KV_DTYPE_BYTES)
         choices = ", ".join(KV_DTYPE_BYTES)

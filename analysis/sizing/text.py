@@ -1,5 +1,6 @@
 """What `kvtwin size` says, for people at a terminal."""
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -27,7 +28,7 @@ def print_answer(facts: Facts) -> None:
         say(line)
     if facts["engine_says"]:
         say()
-        say(f"{facts['accounting']} would print:", "bold")
+        say(f"{facts['accounting'].partition('-')[0]} would print:", "bold")
         for line in facts["engine_says"]:
             say(f"  {line}")
     if facts["log"] is not None:
@@ -45,8 +46,13 @@ def verdict(facts: Facts) -> str:
     """One sentence: does it fit, and what does it hold."""
     setting = facts["setting"]
     what = f"{facts['model']} on {_gpus(facts)} ({facts['accounting']})"
-    if not facts["works"]:
+    if not facts["starts"]:
         return f"Does not fit: {what}: {facts['problem']}; {_remedy(facts)}."
+    if not facts["works"]:
+        return (
+            f"Starts, but serves no request of max_model_len ({setting['max_model_len']:,}): {what}: the "
+            f"longest has {facts['longest_allowed']:,} tokens; {_remedy(facts)}."
+        )
     fits = (
         f"Fits: {what} holds {_replicas(facts, facts['pool']['num_tokens']):,} KV tokens, "
         f"{_replicas(facts, facts['concurrency']):,.2f} requests of {setting['max_model_len']:,}"
@@ -54,11 +60,11 @@ def verdict(facts: Facts) -> str:
     mix, limit = facts["lengths"], _replicas(facts, setting["max_num_seqs"])
     if mix is not None and mix["num_running"] > limit:
         fits += (
-            f"; there is memory for {mix['num_running']:,.0f} of {mix['name']} at a time, "
+            f"; there is memory for {math.floor(mix['num_running']):,} of {mix['name']} at a time, "
             f"max_num_seqs stops at {limit:,}"
         )
     elif mix is not None:
-        fits += f", or about {mix['num_running']:,.0f} of {mix['name']} at a time"
+        fits += f", or about {math.floor(mix['num_running']):,} of {mix['name']} at a time"
     log = facts["log"]
     if log is not None and log["first_disagreement"] is not None:
         fits += f"; the log contradicts itself: {log['first_disagreement']}"
@@ -74,10 +80,8 @@ def _remedy(facts: Facts) -> str:
 
 def _header(facts: Facts) -> Iterator[str]:
     setting = facts["setting"]
-    yield (
-        f"{facts['model']} on {_gpus(facts)}, accounting {facts['accounting']}: "
-        f"max_model_len {setting['max_model_len']:,}"
-    )
+    yield f"{facts['model']} on {_gpus(facts)}: max_model_len {setting['max_model_len']:,}"
+    yield f"Accounting {facts['accounting']}: {facts['accounting_summary']}"
     yield (
         f"{setting['utilization_flag']} {setting['memory_utilization']:g} "
         f"({setting['utilization_meaning']}), max_num_seqs {setting['max_num_seqs']:,}, "
@@ -108,13 +112,19 @@ def _terms(facts: Facts) -> Table:
     of_stage = f" (pipeline stage {stage}, which binds)" if _has_stages(facts) else ""
     table = plain_table(f"Where the memory of a GPU goes{of_stage}", "term")
     table.add_column("MiB", justify="right", no_wrap=True)
+    table.add_column("GiB", justify="right", no_wrap=True)
     table.add_column("source", no_wrap=True)
     table.add_column("from", overflow="fold")
     for term in facts["terms"]:
         table.add_row(
-            term["name"].replace("_", " "), f"{term['mib']:,.1f}", term["source"], term["detail"]
+            term["name"].replace("_", " "),
+            f"{term['mib']:,.1f}",
+            f"{term['mib'] / 1024:,.2f}",
+            term["source"],
+            term["detail"],
         )
-    table.add_row("= for KV", f"{facts['available_bytes'] / 2**20:,.1f}", "sum", "")
+    left = facts["available_bytes"]
+    table.add_row("= for KV", f"{left / 2**20:,.1f}", f"{left / GIB:,.2f}", "sum", "")
     return table
 
 
@@ -125,15 +135,16 @@ def _has_stages(facts: Facts) -> bool:
 def _pool(facts: Facts) -> Iterator[str]:
     kv, pool, setting = facts["kv"], facts["pool"], facts["setting"]
     per_gpu = " per GPU" if setting["num_gpus"] > 1 else ""
+    growing, stored = kv["bytes_per_token"], kv["bytes_per_token_all_layers"]
+    all_layers = f" ({stored:,} B while windows fill)" if stored != growing else ""
+    fixed = kv["fixed_bytes_per_request"]
+    beside = f", and holds {fixed / 2**20:,.2f} MiB however long it is" if fixed else ""
+    yield f"A request takes {growing:,} B{per_gpu} for each token{all_layers}{beside}"
+    reserved = pool["num_reserved_blocks"]
+    kept = f" ({reserved} of them never given to a request: the null block)" if reserved else ""
     yield (
-        f"A token grows a request by {kv['bytes_per_token']:,} B{per_gpu} "
-        f"({kv['bytes_per_token_all_layers']:,} B over all layers); a request holds "
-        f"{kv['fixed_bytes_per_request']:,} B however long it is"
-    )
-    yield (
-        f"Pool: {pool['num_blocks']:,} blocks of {pool['block_size']} tokens "
-        f"({pool['num_reserved_blocks']} reserved by the engine), {pool['block_bytes']:,} B a block, "
-        f"{pool['pool_bytes'] / GIB:.2f} GiB{per_gpu}"
+        f"Pool: {pool['num_blocks']:,} blocks of {pool['block_size']} tokens{kept}, "
+        f"{pool['block_bytes']:,} B a block, {pool['pool_bytes'] / GIB:.2f} GiB{per_gpu}"
     )
     derived = f" (derived: {pool['derived']})" if pool["derived"] else ""
     each = " in each replica" if setting["data_parallel_size"] > 1 else ""
@@ -143,8 +154,11 @@ def _pool(facts: Facts) -> Iterator[str]:
         f"({setting['max_model_len']:,} tokens){each}"
     )
     longest = facts["longest_request"]
-    alone = "is not limited by the pool" if longest is None else f"could hold {longest:,} tokens"
-    yield f"Longest request that fits: {facts['longest_allowed']:,} tokens; alone it {alone}"
+    limit = "no limit" if longest is None else f"{longest:,} tokens"
+    yield (
+        f"Longest request that fits: {facts['longest_allowed']:,} tokens (memory alone: {limit}; "
+        "max_model_len caps it)"
+    )
 
 
 def _answers(facts: Facts) -> Iterator[str]:
@@ -189,30 +203,35 @@ def _log(log: Facts) -> Iterator[str]:
         f"The log of {log['engine']}{version}: {log['num_agree']} checks agree, {log['num_disagree']} disagree, "
         f"{log['num_not_applicable']} not applicable"
     )
-    for check in log["checks"]:
-        yield f"  {check}"
+    if log["is_changed"]:
+        yield "  (of the deployment that the log is of; flags above change it)"
     for row in log["compared"]:
-        shown = [
-            f"{row[side] / GIB:.2f} GiB"
-            if row["figure"] == "available_kv"
-            else f"{row[side]:,.6g}"
-            if row["figure"] == "max_concurrency"
-            else f"{row[side]:,.0f}"
-            for side in ("printed", "predicted")
-        ]
-        yield (
-            f"  {row['figure'].replace('_', ' ')}: line {row['line_number']} says {shown[0]}, predicted "
-            f"{shown[1]} ({100 * row['difference']:+.2f} %)"
+        printed, predicted = (
+            _figure(row["figure"], row[side]) for side in ("printed", "predicted")
         )
+        yield (
+            f"  {row['figure'].replace('_', ' ')}: line {row['line_number']} says {printed}, "
+            f"predicted {predicted} ({100 * row['difference']:+.2f} %)"
+        )
+    for check in log["checks"]:
+        if check["verdict"] != "not applicable":
+            yield f"  {check['text']}"
     for note in log["notes"]:
         yield f"  {note}"
 
 
+def _figure(name: str, value: float) -> str:
+    if name == "available_kv":
+        return f"{value / GIB:.2f} GiB"
+    return f"{value:,.2f}" if name == "max_concurrency" else f"{value:,.0f}"
+
+
 def _levers(facts: Facts) -> Table:
     table = plain_table("What would change (all GPUs together)", "change")
-    for heading in ("GPUs", "KV GiB a GPU", "KV tokens", "requests of max_model_len", "vs. now"):
+    of_length = f"requests of {facts['setting']['max_model_len']:,}"
+    headings = ("GPUs", "KV GiB a GPU", "KV tokens", "vs. now", of_length, "longest request")
+    for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("", overflow="fold")
     now = facts["levers"][0]["num_tokens"]
     for lever in facts["levers"]:
         change = f"{lever['num_tokens'] / now:.2f} x" if now else "-"
@@ -221,8 +240,8 @@ def _levers(facts: Facts) -> Table:
             f"{lever['num_gpus']}",
             f"{lever['pool_bytes'] / GIB:.2f}",
             f"{lever['num_tokens']:,}",
-            f"{lever['concurrency']:,.2f}",
             change,
-            "does not fit" if lever["problem"] else "",
+            f"{lever['concurrency']:,.2f}",
+            f"{lever['longest_allowed']:,}",
         )
     return table

@@ -66,9 +66,9 @@ def test_the_table_names_every_term_with_its_source(capsys: pytest.CaptureFixtur
     code, out, err = invoke(capsys, *LLAMA, "--weights-gib", "15", "--other-gib", "0.5")
     assert (code, err) == (0, "")
     rows = {line[:12].strip(): line.split() for line in out.splitlines()}
-    assert rows["weights"][1:3] == ["-15,360.0", "given"]
-    assert rows["non torch"][2:4] == ["-512.0", "given"]
-    assert rows["activations"][2] == "estimate"
+    assert rows["weights"][1:4] == ["-15,360.0", "-15.00", "given"]
+    assert rows["non torch"][2:5] == ["-512.0", "-0.50", "given"]
+    assert rows["activations"][3] == "estimate"
     assert "UNCALIBRATED" in out
     assert "GPU KV cache size: " in out
     assert out.splitlines()[-1].startswith("Fits: Llama-3.1-8B on A100-80GB-SXM (vllm) holds ")
@@ -106,17 +106,83 @@ def test_a_log_that_contradicts_itself_is_named_in_the_verdict(
     assert found["log"]["first_disagreement"] in found["verdict"]
 
 
+def terms_of(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {term["name"]: term for term in found["terms"]}
+
+
 def test_flags_go_before_the_log(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     log = tmp_path / "start.log"
     log.write_text(V0_LOG)
-    found = facts(
-        capsys,
-        *("--engine-log", str(log), "--model", "llama-3.1-8b", "--max-model-len", "1000"),
-        *("--weights-gib", "10"),
-    )
+    asked = ["--engine-log", str(log), "--model", "llama-3.1-8b"]
+    found = facts(capsys, *asked, "--max-model-len", "1000", "--weights-gib", "10")
     assert found["setting"]["max_model_len"] == 1000
-    weights = next(term for term in found["terms"] if term["name"] == "weights")
+    weights = terms_of(found)["weights"]
     assert (weights["num_bytes"], weights["source"]) == (-10 * GIB, "given")
+    # The log is judged by what it is of, whatever flags ask for.
+    assert found["log"]["num_disagree"] == 0
+    assert abs(found["log"]["compared"][1]["difference"]) < 0.005
+
+
+@pytest.mark.parametrize(
+    "lever",
+    [
+        "--kv-cache-dtype fp8",
+        "--gpu-memory-utilization 0.95",
+        "--quantization fp8",
+        "--tensor-parallel-size 2",
+    ],
+)
+def test_a_lever_beside_a_log_is_what_its_flag_makes(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, lever: str
+) -> None:
+    log = tmp_path / "start.log"
+    log.write_text(
+        "INFO llm_engine.py:237] Initializing an LLM engine (v0.6.4) with config: "
+        "model='meta-llama/Llama-3.1-8B-Instruct', speculative_config=None, max_seq_len=20000, "
+        "tensor_parallel_size=1, pipeline_parallel_size=1, quantization=None, enforce_eager=False, "
+        "kv_cache_dtype=auto, seed=0\n" + V0_LOG
+    )
+    asked = ["--engine-log", str(log)]
+    levers = {found["change"]: found for found in facts(capsys, *asked)["levers"]}
+    changed = facts(capsys, *asked, *lever.split())
+    assert levers[lever]["num_tokens"] == changed["pool"]["num_tokens"]
+    assert levers[lever]["num_tokens"] != levers["as asked"]["num_tokens"]
+    assert changed["log"]["num_disagree"] == 0
+    assert terms_of(changed)["weights"]["source"] == (
+        "estimate" if "quantization" in lever or "tensor" in lever else "log"
+    )
+
+
+def test_a_log_of_another_model_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    log = tmp_path / "start.log"
+    log.write_text(
+        "INFO Initializing a V1 LLM engine (v0.8.4) with config: model='Qwen/Qwen3-8B', "
+        "speculative_config=None, max_seq_len=40960, tensor_parallel_size=1\n"
+        "INFO [gpu_worker.py:227] Available KV cache memory: 19.36 GiB\n"
+        "INFO [gpu_model_runner.py:1329] Model loading took 15.27 GiB and 4.5 seconds\n"
+    )
+    other = refused(capsys, "--engine-log", str(log), "--model", "llama-3.1-8b", "--gpu", "l4")
+    assert "line 1 of the log names Qwen/Qwen3-8B" in other
+    too_small = refused(capsys, "--engine-log", str(log), "--gpu", "l4")
+    assert "it is not of Qwen3-8B on L4" in too_small
+    assert facts(capsys, "--engine-log", str(log), "--gpu", "a100-40gb")["works"]
+
+
+def test_the_pool_that_sglang_states_is_taken(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    log = tmp_path / "start.log"
+    log.write_text(
+        "[2025-01-01 00:00:00] KV Cache is allocated. #tokens: 38141, K size: 2.33 GB, V size: 2.33 GB\n"
+        "[2025-01-01 00:00:00] max_total_num_tokens=38141, chunked_prefill_size=2048, "
+        "max_prefill_tokens=16384, max_running_requests=2048, context_len=131072\n"
+    )
+    found = facts(capsys, "--engine-log", str(log), "--model", "llama-3.1-8b", "--gpu", "l4")
+    assert found["pool"]["num_tokens"] == pytest.approx(38_141, rel=0.005)
+    assert (found["starts"], found["works"]) == (True, False)  # longer requests are refused
+    assert found["verdict"].startswith("Starts, but serves no request of max_model_len (131,072)")
 
 
 def test_kv_memory_that_a_log_states_needs_no_gpu(
@@ -152,6 +218,25 @@ def test_every_accounting_says_what_it_is(
     assert found["accounting"] == accounting
     assert f"({accounting})" in found["verdict"]
     assert found["pool"]["num_tokens"] > 300_000
+
+
+@pytest.mark.parametrize(("said", "tokens"), [("16k", 16_000), ("16K", 16_384), ("512", 512)])
+def test_lengths_as_vllm_takes_them(
+    capsys: pytest.CaptureFixture[str], said: str, tokens: int
+) -> None:
+    assert facts(capsys, *LLAMA[:4], "--max-model-len", said)["setting"]["max_model_len"] == tokens
+
+
+def test_engines_spellings_are_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    found = facts(
+        capsys,
+        *LLAMA,
+        *("-tp", "2", "--mem-fraction-static", "0.8", "--kv-cache-dtype", "fp8_e4m3"),
+        *("--accounting", "sglang"),
+    )
+    assert found["setting"]["tensor_parallel_size"] == 2
+    assert found["setting"]["memory_utilization"] == 0.8
+    assert found["setting"]["kv_cache_dtype"] == "fp8"
 
 
 def test_derived_sizes_are_stamped(capsys: pytest.CaptureFixture[str]) -> None:
@@ -238,6 +323,8 @@ def test_what_does_not_fit_says_which_term_and_what_would(
         ([*LLAMA, "--accounting", "vlm"], "did you mean vllm"),
         ([*LLAMA, "--lengths", "mean:"], "--lengths has ''"),
         ([*LLAMA, "--lengths", "mean:0,5"], "--lengths has '0'"),
+        ([*LLAMA, "--lengths", "mean:40000"], "holds at most max_model_len (32,768) tokens"),
+        ([*LLAMA, "--lengths", "3000,300"], "must be a trace file, mean:TOKENS"),
         ([*LLAMA, "--lengths", "median:5"], "must be a trace file, mean:TOKENS"),
         ([*LLAMA, "--lengths", "nowhere.csv"], "nowhere.csv"),
         ([*LLAMA, "--request", "5"], "must be two numbers"),
