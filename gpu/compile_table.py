@@ -90,6 +90,7 @@ def render(rows: Sequence[CompiledRow], archs: Sequence[int]) -> str:
         "instruction for every dot. All: shared memory within the arch, loads no narrower in the binary than in PTX.",
         "Tables of loads and stores: bytes a thread x instructions in PTX, prologue and loop body. Dots: by matrix",
         "instruction / all, and their instructions in the binary. float32 is multiplied in full precision, without.",
+        "A case is named by what differs from the plain one.",
         "",
         f"{len(rows)} compiled, {num_broken} beyond a limit, {num_spilling} with spills.",
     ]
