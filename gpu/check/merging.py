@@ -7,7 +7,7 @@ import torch
 
 from .case import Case
 from .inputs import NAN
-from .tolerance import MULTIPLE
+from .tolerance import allowed_error
 
 NUM_TOKENS = 6
 
@@ -59,5 +59,4 @@ def run_merge(case: Case, ops: ModuleType, device: str) -> tuple[float, float]:
             single[token, head] = (torch.softmax(logits, 0)[: len(values)] @ values).to(out.dtype)
     error = np.abs(out.cpu().double().numpy() - exact).max()
     torch_error = np.abs(single.double().numpy() - exact).max()
-    rounding = torch.finfo(case.torch_dtype).eps / 2 * np.abs(exact).max()
-    return float(error), float(MULTIPLE * torch_error + rounding)
+    return float(error), allowed_error(float(torch_error), float(np.abs(exact).max()), out.dtype)
