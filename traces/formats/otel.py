@@ -18,7 +18,7 @@ from ..trace import TraceChunk
 from .calls import Call, chunk_of_calls, content_of_pieces
 from .interval_waits import waits_of_intervals
 from .json_documents import documents, json_files
-from .json_value import head_keys
+from .json_head import head_keys
 from .otel_spans import SpanCall, read_span, spans_of
 from .source import Head, Source, read_head
 from .token_streams import packed, streams_of_tokens
@@ -36,7 +36,7 @@ _NOTES = (
 def recognises(head: Head) -> bool:
     if head.is_folder:
         return any(recognises(read_head(path)) for path in json_files(head.path))
-    return not _LISTS.isdisjoint(head_keys(head.data))
+    return not _LISTS.isdisjoint(head_keys(head))
 
 
 def read(source: Source) -> Iterator[TraceChunk]:

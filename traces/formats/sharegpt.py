@@ -13,7 +13,8 @@ from ..sessions import UNKNOWN_THINK_NS
 from ..trace import TraceChunk
 from .calls import Call, chunk_of_calls, content_of_pieces
 from .json_documents import documents_of_file, load_document
-from .json_value import JsonValue, head_keys
+from .json_head import head_keys
+from .json_value import JsonValue
 from .messages import message_role, message_text
 from .source import Head, Source
 from .token_streams import head as head_of
@@ -33,7 +34,7 @@ _NO_TEXT = "answer without text"
 
 
 def recognises(head: Head) -> bool:
-    keys = head_keys(head.data)
+    keys = head_keys(head)
     return any(key in keys for key in _LISTS) and _OF_OTHER_FORMATS.isdisjoint(keys)
 
 

@@ -12,7 +12,8 @@ from ..sessions import NONE
 from ..trace import TraceChunk
 from .calls import Call, chunk_of_calls
 from .json_documents import load_document
-from .json_value import JsonValue, head_keys
+from .json_head import head_keys
+from .json_value import JsonValue
 from .source import Head, Source
 
 SHAPE = "JSON with input_lens, output_lens"
@@ -24,7 +25,7 @@ _NO_ARRIVALS = "the file has no start_times: all requests arrive at once"
 
 
 def recognises(head: Head) -> bool:
-    return set(_REQUIRED) <= set(head_keys(head.data))
+    return set(_REQUIRED) <= head_keys(head)
 
 
 def read(source: Source) -> Iterator[TraceChunk]:

@@ -25,7 +25,8 @@ from ..content import MAX_SCOPES, Content, content_of_block_ids
 from ..trace import TraceChunk
 from .calls import Call, chunk_of_calls, joined_contents
 from .json_documents import documents, json_files
-from .json_value import JsonValue, count_unknown, head_keys
+from .json_head import head_keys
+from .json_value import JsonValue, count_unknown
 from .source import Head, Source, read_head
 from .weka_session import SessionReader
 
@@ -48,7 +49,7 @@ _MAX_BLOCK_TOKENS = 1 << 20
 def recognises(head: Head) -> bool:
     if head.is_folder:
         return any(recognises(read_head(path)) for path in json_files(head.path))
-    return {"block_size", "requests"} <= set(head_keys(head.data))
+    return {"block_size", "requests"} <= head_keys(head)
 
 
 def read(source: Source) -> Iterator[TraceChunk]:
