@@ -92,12 +92,9 @@ class JsonValue:
 
     def ids(self, bits: int) -> list[int]:
         """A list of whole numbers from 0, below 2^bits."""
-        ids = self.value
+        ids: list[int] = self.value if type(self.value) is list else [-1]
         # There may be thousands; these are no loops in Python.
-        is_good = type(ids) is list and (
-            not ids or (set(map(type, ids)) == {int} and min(ids) >= 0 and max(ids) < 1 << bits)
-        )
-        if not is_good:
+        if set(map(type, ids)) - {int} or (ids and not 0 <= min(ids) <= max(ids) < 1 << bits):
             self.wrong(f"a list of ids, whole numbers from 0 and below 2^{bits}")
         return ids
 
