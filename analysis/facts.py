@@ -27,7 +27,7 @@ def gather_facts(config: RunConfig, trace: Trace) -> dict[str, Any]:
     return {
         "config": config.to_dict(),
         "pool": dataclasses.asdict(pool),
-        "notes": [*pool.notes, *load_cost(config).notes],
+        "notes": [*pool.notes, *load_cost(config).notes, *trace.notes],
         "trace": {
             "name": trace.name,
             "format": trace.format,

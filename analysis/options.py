@@ -11,6 +11,8 @@ import typer
 
 from kvtwin.traces import WORKLOADS
 
+from .trace_flags import TraceFlags
+
 
 def _flag(help_text: str, metavar: str, panel: str) -> Any:
     return typer.Option(help=help_text, metavar=metavar, rich_help_panel=panel, show_default=False)
@@ -29,7 +31,7 @@ def _manager(help_text: str, metavar: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Inputs:
+class Inputs(TraceFlags):
     """What to simulate, as it was asked for; None where nothing was said.
 
     Fields that `kvtwin.sim.RunConfig` has too carry its names, and its defaults where None.
@@ -38,9 +40,6 @@ class Inputs:
     trace: Annotated[
         Path | None,
         typer.Argument(help="Request trace; without one, requests are generated.", metavar="TRACE"),
-    ] = None
-    format: Annotated[
-        str | None, _workload("Format of TRACE (default: found from its content).", "NAME")
     ] = None
     workload: Annotated[
         str | None,
@@ -56,7 +55,6 @@ class Inputs:
     burstiness: Annotated[
         float | None, _workload("Gamma shape of generated arrivals (default 1.0, Poisson).", "B")
     ] = None
-    rate_scale: Annotated[float | None, _workload("Arrivals F times as fast.", "F")] = None
     max_tokens: Annotated[int | None, _workload("Cap on the output of every request.", "N")] = None
     seed: Annotated[int | None, _workload("Seed of everything random (default 0).", "S")] = None
     config: Annotated[

@@ -8,6 +8,7 @@ from kvtwin.sim import RunConfig
 from kvtwin.traces import Trace, UserError, open_trace, synthesize
 
 from .options import Inputs
+from .trace_flags import read_trace
 
 # What `kvtwin compare` shows without being told anything: the setting of Kwon et al., "Efficient
 # Memory Management for Large Language Model Serving with PagedAttention" (SOSP 2023), section 6:
@@ -21,6 +22,8 @@ REFERENCE = {
     # Little's law on figure 13a: 30.42 requests / 2 requests/s / 338 output tokens. So every step weighs the same.
     "cost": "constant:45000000",
 }
+# Flags that make no sense for generated requests.
+_OF_A_TRACE = ("format", "columns", "tokenizer", "skip", "window", "sample", "spread")
 REFERENCE_WORKLOAD = "sharegpt-like"
 REFERENCE_NUM_REQUESTS = 2000
 
@@ -61,7 +64,14 @@ def load_trace(inputs: Inputs, seed: int) -> Trace:
         UserError: flags that exclude each other, a bad value, or a bad trace.
     """
     if inputs.trace is None:
+        for name in _OF_A_TRACE:
+            if getattr(inputs, name):
+                raise UserError(f"--{name} is given without a trace to read; leave it out")
         trace = _generated(inputs, seed)
+        if inputs.time_scale is not None:
+            trace = trace.scale_time(inputs.time_scale)
+        if inputs.rate_scale is not None:
+            trace = trace.scale_rate(inputs.rate_scale)
     else:
         for name in ("workload", "rate", "burstiness"):
             if getattr(inputs, name) is not None:
@@ -69,10 +79,13 @@ def load_trace(inputs: Inputs, seed: int) -> Trace:
                     f"--{name} is for generated requests, but trace {inputs.trace} is given; "
                     "leave one out"
                 )
-        trace = open_trace(inputs.trace, inputs.format)
-        if inputs.num_requests is not None:
-            trace = _first_requests(trace, inputs.num_requests, inputs.trace)
-    return trace if inputs.rate_scale is None else trace.scale_rate(inputs.rate_scale)
+        trace = read_trace(inputs.trace, inputs, inputs.num_requests, seed)
+        if inputs.num_requests is not None and inputs.num_requests > trace.num_requests:
+            raise UserError(
+                f"--num-requests is {inputs.num_requests:,}, but trace {inputs.trace} has "
+                f"{trace.num_requests:,} requests; give at most that many or leave it out"
+            )
+    return trace
 
 
 def _check_is_file(path: Path) -> None:
@@ -84,18 +97,7 @@ def _check_is_file(path: Path) -> None:
         open_trace(path)  # says what is wrong with the path
 
 
-def _first_requests(trace: Trace, num_requests: int, path: Path) -> Trace:
-    if num_requests > trace.num_requests:
-        raise UserError(
-            f"--num-requests is {num_requests:,}, but trace {path} has {trace.num_requests:,} "
-            "requests; give at most that many or leave it out"
-        )
-    return trace.head(num_requests)
-
-
 def _generated(inputs: Inputs, seed: int) -> Trace:
-    if inputs.format is not None:
-        raise UserError(f"--format {inputs.format} is given without a trace to read; leave it out")
     if inputs.burstiness is not None and inputs.rate is None:
         raise UserError(f"--burstiness {inputs.burstiness} needs --rate; give one or leave it out")
     return synthesize(

@@ -14,15 +14,27 @@ from .workloads import WORKLOADS, Lengths, Workload
 if TYPE_CHECKING:
     from .content import Content, content_of_block_ids
     from .files import Scan, open_trace, scan_trace, write_trace
+    from .formats.columns import parse_columns
     from .formats.source import ReadOptions
+    from .hits import PrefixHits, prefix_hits
+    from .lengths import LengthSummary
     from .prefixes import Prefixes, find_prefixes
+    from .selection import Selection, select, spread_batches
     from .sessions import Sessions, Waits, waits
-    from .summary import LengthSummary, TraceSummary, describe
+    from .summary import SessionSummary, TraceSummary, describe, describe_file
     from .synth import synthesize
     from .trace import UNKNOWN_MAX_TOKENS, Trace, TraceChunk
 else:
     _HOMES = {
-        "LengthSummary": "summary",
+        "LengthSummary": "lengths",
+        "SessionSummary": "summary",
+        "describe_file": "summary",
+        "PrefixHits": "hits",
+        "prefix_hits": "hits",
+        "parse_columns": "formats.columns",
+        "Selection": "selection",
+        "select": "selection",
+        "spread_batches": "selection",
         "TraceSummary": "summary",
         "describe": "summary",
         "open_trace": "files",
@@ -57,6 +69,13 @@ __all__ = [
     "Trace",
     "TraceChunk",
     "LengthSummary",
+    "SessionSummary",
+    "PrefixHits",
+    "prefix_hits",
+    "parse_columns",
+    "Selection",
+    "select",
+    "spread_batches",
     "TraceSummary",
     "Content",
     "content_of_block_ids",
@@ -75,4 +94,5 @@ __all__ = [
     "write_trace",
     "synthesize",
     "describe",
+    "describe_file",
 ]

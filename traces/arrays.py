@@ -1,5 +1,6 @@
 """Columns: numpy arrays of integers that nobody can write to."""
 
+from fractions import Fraction
 from typing import TypeVar
 
 import numpy as np
@@ -28,3 +29,12 @@ def take_ragged(offsets: Int64, rows: Int64) -> tuple[Int64, Int64]:
     new_offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
     within = np.arange(new_offsets[-1]) - np.repeat(new_offsets[:-1], lengths)
     return new_offsets, np.repeat(offsets[rows], lengths) + within
+
+
+def times(values: Int64, ratio: Fraction) -> Int64:
+    """`values` times `ratio`, exactly, rounded once, half up."""
+    multiplier, divisor = ratio.as_integer_ratio()
+    half = divisor // 2
+    return np.array(
+        [(value * multiplier + half) // divisor for value in values.tolist()], dtype=np.int64
+    )

@@ -5,12 +5,13 @@ when calls ended also gives the think or tool time between a call and the one be
 may replay recorded arrivals (open loop) or let each call follow those it waits for (closed loop).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .arrays import Int64, read_only
+from .arrays import Int64, read_only, times
 
 if TYPE_CHECKING:
     from .trace import Trace
@@ -54,6 +55,11 @@ class Sessions:
     def take(self, rows: Int64 | slice) -> "Sessions":
         """The columns of `rows`."""
         return Sessions(**{name: getattr(self, name)[rows] for name in COLUMNS})
+
+    def scale_think(self, ratio: Fraction) -> "Sessions":
+        """The same with `ratio` times the think times that are known."""
+        known = self.think_ns != UNKNOWN_THINK_NS
+        return replace(self, think_ns=np.where(known, times(self.think_ns, ratio), self.think_ns))
 
 
 @dataclass(frozen=True, eq=False)

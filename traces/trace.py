@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from .arrays import Int64, read_only
+from .arrays import Int64, read_only, times
 from .content import Content
 from .errors import UserError
 from .sessions import Sessions
@@ -153,36 +153,61 @@ class Trace:
             n -= chunk.num_requests
         return replace(self, chunks=tuple(kept), clipped_rows=clipped_rows)
 
+    def take(self, rows: Int64) -> "Trace":
+        """The requests `rows` (at least one, ascending), with the first of them at 0."""
+        chunks, first_row, first_ns = [], 0, None
+        for chunk in self.chunks:
+            begin, end = np.searchsorted(rows, (first_row, first_row + chunk.num_requests))
+            if begin < end:
+                kept = chunk.take(rows[begin:end] - first_row)
+                first_ns = kept.arrival_ns[0] if first_ns is None else first_ns
+                chunks.append(replace(kept, arrival_ns=kept.arrival_ns - first_ns))
+            first_row += chunk.num_requests
+        clipped = np.searchsorted(rows, np.intersect1d(rows, self.clipped_rows))
+        return replace(self, chunks=tuple(chunks), clipped_rows=tuple(clipped.tolist()))
+
     def scale_rate(self, factor: float) -> "Trace":
         """The same requests at `factor` times the rate.
 
         Each distance to the first arrival is divided by `factor` exactly and rounded once, half up.
-        Raises UserError unless `factor` is finite, positive and keeps the trace below 10^18 ns.
+        Think times stay as they are. Raises UserError unless `factor` is finite, positive and keeps
+        the trace below 10^18 ns.
         """
         if not (math.isfinite(factor) and factor > 0):
             raise UserError(f"rate scale is {factor}; it must be a finite number above 0")
-        divisor, multiplier = Fraction(factor).as_integer_ratio()
+        return self._stretched(1 / Fraction(factor), f"rate scale is {factor}", "larger")
+
+    def scale_time(self, factor: float) -> "Trace":
+        """The same requests with `factor` times the time between them, think times included.
+
+        Rounded and refused as by `scale_rate`.
+        """
+        if not (math.isfinite(factor) and factor > 0):
+            raise UserError(f"time scale is {factor}; it must be a finite number above 0")
+        ratio = Fraction(factor)
+        stretched = self._stretched(ratio, f"time scale is {factor}", "smaller")
+        return replace(
+            stretched,
+            chunks=tuple(
+                chunk
+                if chunk.sessions is None
+                else replace(chunk, sessions=chunk.sessions.scale_think(ratio))
+                for chunk in stretched.chunks
+            ),
+        )
+
+    def _stretched(self, ratio: Fraction, what: str, better: str) -> "Trace":
         first = int(self.chunks[0].arrival_ns[0])
         last = int(self.chunks[-1].arrival_ns[-1])
-        if (last - first) * multiplier > MAX_SPAN_NS * divisor:
+        if (last - first) * ratio > MAX_SPAN_NS:
             raise UserError(
-                f"rate scale is {factor}; it stretches {self.name} beyond the limit of"
-                f" {MAX_SPAN_NS // 10**9:,} s; use a larger one"
+                f"{what}; it stretches {self.name} beyond the limit of"
+                f" {MAX_SPAN_NS // 10**9:,} s; use a {better} one"
             )
-        half = divisor // 2
         return replace(
             self,
             chunks=tuple(
-                replace(
-                    chunk,
-                    arrival_ns=np.array(
-                        [
-                            first + ((arrival - first) * multiplier + half) // divisor
-                            for arrival in chunk.arrival_ns.tolist()
-                        ],
-                        dtype=np.int64,
-                    ),
-                )
+                replace(chunk, arrival_ns=first + times(chunk.arrival_ns - first, ratio))
                 for chunk in self.chunks
             ),
         )

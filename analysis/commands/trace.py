@@ -1,54 +1,64 @@
 """`kvtwin trace`: look at, generate and convert request traces."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from kvtwin.traces import FORMATS, WORKLOADS, WRITABLE_FORMATS
+from kvtwin.traces import WORKLOADS, WRITABLE_FORMATS
 
-from ..options import JsonOption
-
-if TYPE_CHECKING:
-    from kvtwin.traces import LengthSummary, TraceSummary
+from ..options import JsonOption, takes_flags_of
+from ..trace_flags import TraceFlags, read_trace
 
 app = typer.Typer(
     help="Look at, generate and convert request traces.",
     rich_markup_mode=None,
 )
 
-PathArgument = Annotated[Path, typer.Argument(help="Trace file.", metavar="PATH")]
-FormatOption = Annotated[
-    str | None,
-    typer.Option(
-        help=f"Format of PATH: {', '.join(FORMATS)} (default: found from its content).",
-        metavar="NAME",
-        show_default=False,
-    ),
+PathArgument = Annotated[Path, typer.Argument(help="Trace file or folder.", metavar="TRACE")]
+SeedOption = Annotated[
+    int, typer.Option(help="Seed of --sample and of formats that are distributions.", metavar="S")
 ]
 OutOption = Annotated[Path, typer.Option(help="File to write.", metavar="FILE")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace --out if it exists.")]
 
 
 @app.command()
+@takes_flags_of(TraceFlags)
 def info(
+    flags: TraceFlags,
     path: PathArgument,
-    format: FormatOption = None,
+    block_size: Annotated[
+        int, typer.Option(help="Tokens of a block for a second hit rate.", metavar="N")
+    ] = 16,
+    num_requests: Annotated[
+        int | None, typer.Option(help="Only the first N requests.", metavar="N")
+    ] = None,
+    seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Print what a trace holds: requests, arrivals, lengths."""
-    from dataclasses import asdict
+    """Print what a trace holds.
 
-    from kvtwin.traces import describe, open_trace
+    Requests, arrivals, lengths, sessions, and how much of the prompts a prefix cache would have held.
+    """
+    from kvtwin.traces import UserError, describe, describe_file
 
+    from ..no_pandas import without_pandas
     from ..printing import print_json
+    from ..trace_info import info_facts, info_lines, verdict
 
-    summary = describe(open_trace(path, format))
+    without_pandas()
+    if block_size < 1:
+        raise UserError(f"--block-size is {block_size}; it must be at least 1")
+    if num_requests is not None or flags.changes_the_trace:
+        summary = describe(read_trace(path, flags, num_requests, seed), block_size)
+    else:
+        summary = describe_file(path, flags.format, flags.options(seed), block_size)
     if as_json:
-        print_json(asdict(summary) | {"verdict": _verdict(summary)})
+        print_json(info_facts(summary))
         return
-    print("\n".join(_info_lines(summary)))
-    print(_verdict(summary))
+    print("\n".join(info_lines(summary)))
+    print(verdict(summary))
 
 
 @app.command()
@@ -72,10 +82,12 @@ def synth(
     """
     from kvtwin.traces import describe, synthesize, write_trace
 
+    from ..trace_info import info_lines
+
     trace = synthesize(workload, num_requests, seed, rate=rate, burstiness=burstiness)
     format = "kvtwin-parquet" if out.suffix == ".parquet" else "kvtwin-csv"
     write_trace(trace, out, format, force=force)
-    print("\n".join(_info_lines(describe(trace))))
+    print("\n".join(info_lines(describe(trace))))
     for part, lengths in (
         ("prompt", WORKLOADS[workload].prompt),
         ("output", WORKLOADS[workload].output),
@@ -90,82 +102,36 @@ def synth(
 
 
 @app.command()
+@takes_flags_of(TraceFlags)
 def convert(
+    flags: TraceFlags,
     path: PathArgument,
     to: Annotated[
         str,
         typer.Option(help=f"Format to write: {', '.join(WRITABLE_FORMATS)}.", metavar="FORMAT"),
     ],
     out: OutOption,
-    format: FormatOption = None,
     num_requests: Annotated[
         int | None, typer.Option(help="Only the first N requests.", metavar="N")
     ] = None,
-    rate_scale: Annotated[
-        float | None, typer.Option(help="Arrivals F times as fast.", metavar="F")
-    ] = None,
+    seed: SeedOption = 0,
     force: ForceOption = False,
 ) -> None:
-    """Write a trace in another format, shortened or sped up on request."""
-    from kvtwin.traces import open_trace, write_trace
+    """Write a trace in another format.
 
-    whole = open_trace(path, format)
-    trace = whole if num_requests is None else whole.head(num_requests)
-    if rate_scale is not None:
-        trace = trace.scale_rate(rate_scale)
+    In part or at another speed on request.
+    """
+    from kvtwin.traces import write_trace
+
+    from ..no_pandas import without_pandas
+
+    without_pandas()
+    trace = read_trace(path, flags, num_requests, seed)
     lost = write_trace(trace, out, to, force=force)
     for reason, number in trace.skipped.items():
         print(f"  skipped while reading {path}: {number:,} x {reason}")
+    for note in trace.notes:
+        print(f"  note: {note}")
     for what in lost:
         print(f"  not written: {what}, which {to} cannot carry")
-    print(
-        f"wrote {trace.num_requests:,} of {whole.num_requests:,} requests"
-        f" from {path} ({whole.format}) to {out} ({to})"
-    )
-
-
-def _info_lines(summary: "TraceSummary") -> list[str]:
-    skipped = ", ".join(f"{number:,} x {reason}" for reason, number in summary.skipped.items())
-    lines = [
-        f"trace              {summary.name} ({summary.format})",
-        f"requests           {summary.num_requests:,}",
-        f"skipped rows       {skipped or 'none'}",
-        f"span               {summary.span_s:,.3f} s, {summary.num_distinct_arrivals:,} different"
-        " arrival times",
-    ]
-    if summary.rate is None:
-        lines.append("rate               none: saturated, all requests arrive at one instant")
-    else:
-        lines.append(f"rate               {summary.rate:,.4g} requests/s")
-        lines.append(f"inter-arrival CV   {summary.interarrival_cv:.2f} (1 is a Poisson process)")
-    lines += [
-        f"max_tokens         given for {summary.num_with_max_tokens:,} requests",
-        "content ids        "
-        + (
-            "none"
-            if summary.content_block_tokens is None
-            else f"one for each {summary.content_block_tokens} prompt tokens"
-        ),
-        _length_line("prompt tokens", summary.prompt),
-        _length_line("output tokens", summary.output),
-    ]
-    return lines
-
-
-def _length_line(title: str, lengths: "LengthSummary") -> str:
-    return (
-        f"{title:<19}mean {lengths.mean:,.1f}  p50 {lengths.p50:,.0f}  p90 {lengths.p90:,.0f}"
-        f"  p99 {lengths.p99:,.0f}  max {lengths.max:,}"
-    )
-
-
-def _verdict(summary: "TraceSummary") -> str:
-    if summary.rate is None:
-        arrivals = "saturated"
-    else:
-        arrivals = f"{summary.rate:,.3g} requests/s over {summary.span_s:,.0f} s"
-    return (
-        f"{summary.num_requests:,} requests, {arrivals},"
-        f" {summary.prompt.mean:,.0f} prompt and {summary.output.mean:,.0f} output tokens each"
-        " on average."
-    )
+    print(f"wrote {trace.num_requests:,} requests from {path} ({trace.format}) to {out} ({to})")

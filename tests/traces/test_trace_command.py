@@ -30,9 +30,10 @@ def test_info_for_people(tmp_path: Path) -> None:
         "skipped rows       1 x blank line",
         "span               2.000 s, 3 different arrival times",
         "rate               1 requests/s",
-        "inter-arrival CV   0.50 (1 is a Poisson process)",
+        "inter-arrival CV   0.50 (1 is a Poisson process), burstiness 4",
+        "arrivals in 1 s    variance 0.67 times the mean",
+        "idle gaps          0 of at least 10 s, 0.0 s in all; longest gap 1.500 s",
         "max_tokens         given for 1 requests",
-        "content ids        none",
         "prompt tokens      mean 20.0  p50 20  p90 28  p99 30  max 30",
         "output tokens      mean 3.0  p50 3  p90 5  p99 5  max 5",
         "3 requests, 1 requests/s over 2 s, 20 prompt and 3 output tokens each on average.",
@@ -51,7 +52,7 @@ def test_info_of_a_saturated_trace(tmp_path: Path) -> None:
 
 def test_info_for_scripts(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
-    path.write_text(OWN + "0,10,1,\n\n2000000000,30,5,9\n")
+    path.write_text(OWN[:-1] + ",note\n0,10,1,,a\n\n2000000000,30,5,9,b\n")
     facts = json.loads(run("info", path, "--json", "--format", "kvtwin-csv"))
     assert facts.pop("verdict").startswith("2 requests, 0.5 requests/s")
     assert facts == {
@@ -60,15 +61,24 @@ def test_info_for_scripts(tmp_path: Path) -> None:
         "format": "kvtwin-csv",
         "num_requests": 2,
         "skipped": {"blank line": 1},
+        "unknown_keys": {"note": 2},
+        "notes": [],
         "saturated": False,
         "span_s": 2.0,
         "rate": 0.5,
         "interarrival_cv": 0.0,
+        "burstiness": None,
+        "dispersion_1s": pytest.approx((2 / 3 - (2 / 3) ** 2) / (2 / 3)),
+        "longest_gap_s": 2.0,
+        "num_idle_gaps": 0,
+        "idle_s": 0.0,
         "num_distinct_arrivals": 2,
         "prompt": {"mean": 20.0, "p50": 20.0, "p90": 28.0, "p99": 29.8, "max": 30},
         "output": {"mean": 3.0, "p50": 3.0, "p90": 4.6, "p99": 4.96, "max": 5},
         "num_with_max_tokens": 1,
+        "sessions": None,
         "content_block_tokens": None,
+        "hits": [],
     }
 
 
@@ -100,7 +110,7 @@ def test_convert_counts_what_it_leaves_out(tmp_path: Path) -> None:
     assert lines == [
         f"  skipped while reading {source}: 1 x blank line",
         "  not written: max_tokens, which vidur cannot carry",
-        f"wrote 2 of 3 requests from {source} (kvtwin-csv) to {target} (vidur)",
+        f"wrote 2 requests from {source} (kvtwin-csv) to {target} (vidur)",
     ]
     assert open_trace(target).chunks[0].arrival_ns.tolist() == [0, 250_000_000]
 
