@@ -23,7 +23,16 @@ REFERENCE = {
     "cost": "constant:45000000",
 }
 # Flags that make no sense for generated requests.
-_OF_A_TRACE = ("format", "columns", "tokenizer", "skip", "window", "sample", "spread")
+_OF_A_TRACE = (
+    "format",
+    "columns",
+    "tokenizer",
+    "trace_block_size",
+    "skip",
+    "window",
+    "sample",
+    "spread",
+)
 REFERENCE_WORKLOAD = "sharegpt-like"
 REFERENCE_NUM_REQUESTS = 2000
 
@@ -66,7 +75,8 @@ def load_trace(inputs: Inputs, seed: int) -> Trace:
     if inputs.trace is None:
         for name in _OF_A_TRACE:
             if getattr(inputs, name):
-                raise UserError(f"--{name} is given without a trace to read; leave it out")
+                flag = name.replace("_", "-")
+                raise UserError(f"--{flag} is given without a trace to read; leave it out")
         trace = _generated(inputs, seed)
         if inputs.time_scale is not None:
             trace = trace.scale_time(inputs.time_scale)

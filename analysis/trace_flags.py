@@ -38,6 +38,10 @@ class TraceFlags:
     tokenizer: Annotated[
         str | None, _flag("tokenizer.json or its folder, for a TRACE that holds text.", "PATH")
     ] = None
+    trace_block_size: Annotated[
+        int | None,
+        _flag("Tokens of a block id, for Mooncake files of other tools (default 512).", "N"),
+    ] = None
     skip: Annotated[int | None, _flag("Leave out the first N requests.", "N")] = None
     window: Annotated[
         str | None,
@@ -65,7 +69,9 @@ class TraceFlags:
         from kvtwin.traces import ReadOptions, parse_columns
 
         columns = {} if self.columns is None else parse_columns(self.columns)
-        return ReadOptions(columns=columns, tokenizer=self.tokenizer, seed=seed)
+        if self.trace_block_size is not None and self.trace_block_size < 1:
+            raise UserError(f"--trace-block-size is {self.trace_block_size}; it must be at least 1")
+        return ReadOptions(columns, self.tokenizer, seed, self.trace_block_size)
 
     def selection(self, num_requests: int | None, seed: int) -> "Selection":
         """Which requests to take. Raises UserError for values out of range."""

@@ -130,6 +130,8 @@ def _extras(trace: Trace) -> list[str]:
     extras = []
     if any((chunk.max_tokens != UNKNOWN_MAX_TOKENS).any() for chunk in trace.chunks):
         extras.append("max_tokens")
+    if any((chunk.arrival_ns % 10**6).any() for chunk in trace.chunks):
+        extras.append("nanoseconds")
     if trace.chunks[0].content is not None:
         extras.append("content")
     for name in ("sessions", "priority", "num_samples"):

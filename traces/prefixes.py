@@ -39,6 +39,15 @@ class Prefixes:
         seen[some] = self.ends[last[some]]
         return seen
 
+    def owners_of(self, tokens: Int64) -> Int64:
+        """Which request was the first to have token `tokens[i]` of request i and all before it."""
+        owners = np.arange(len(tokens))
+        for row in np.flatnonzero(self.num_seen_tokens() > tokens).tolist():
+            first, last = self.offsets[row : row + 2]
+            segment = first + np.searchsorted(self.ends[first:last], tokens[row], side="right")
+            owners[row] = self.owners[segment]
+        return owners
+
     def block_ids(self, num_tokens: Int64, block_tokens: int) -> tuple[Int64, Int64]:
         """Offsets [n + 1] and ids of the full blocks of the first `num_tokens[i]` tokens of each request.
 

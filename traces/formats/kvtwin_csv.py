@@ -17,7 +17,7 @@ from .source import Head, Source
 from .table import Table, csv_tables, first_false, to_int64, write_rows
 
 SHAPE = "CSV with arrival_ns, num_prompt_tokens, num_output_tokens"
-CARRIES = frozenset({"max_tokens"})
+CARRIES = frozenset({"nanoseconds", "max_tokens"})
 _TIME = "arrival_ns"
 _COLUMNS = (_TIME, "num_prompt_tokens", "num_output_tokens")
 _MAX_TOKENS = "max_tokens"

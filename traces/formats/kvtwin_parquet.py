@@ -30,7 +30,7 @@ from .source import Head, Source
 from .table import shown_names
 
 SHAPE = "Parquet with arrival_ns, num_prompt_tokens, num_output_tokens"
-CARRIES = frozenset({"max_tokens", "content", "sessions", "priority", "num_samples"})
+CARRIES = frozenset({"nanoseconds", "max_tokens", "content", "sessions", "priority", "num_samples"})
 _COLUMNS = ("arrival_ns", "num_prompt_tokens", "num_output_tokens")
 _COUNTS = ("priority", "num_samples")
 _OPTIONAL = (MAX_TOKENS_COLUMN, *_COUNTS, *SESSION_COLUMNS, CONTENT, CONTENT_IDS)

@@ -6,30 +6,38 @@ row has ceil(input_length / 512) ids. That also tells the format from look-alike
 """
 
 from collections.abc import Iterator
+from typing import BinaryIO
 
 import numpy as np
 
-from ..trace import UNKNOWN_MAX_TOKENS, TraceChunk
+from ..trace import UNKNOWN_MAX_TOKENS, Trace, TraceChunk
 from .checks import MAX_SPAN_S, Clock, time_problem
 from .json_columns import block_content, token_counts, whole_numbers
 from .json_rows import Row, in_chunks, json_rows
+from .mooncake_sessions import BLOCK_TOKENS
+from .mooncake_writer import write_mooncake
 from .source import Head, Source
 
 SHAPE = "JSONL with timestamp, input_length, output_length, hash_ids"
+CARRIES = frozenset({"content"})
 _KEYS = ("timestamp", "input_length", "output_length", "hash_ids")
-_BLOCK_TOKENS = 512
+_HINT = "; if the file has blocks of another size, name it with --trace-block-size"
 _MAX_MS = MAX_SPAN_S * 1000
 _UNIT = "whole milliseconds"
 
 
 def recognises(head: Head) -> bool:
-    return head.has_keys(*_KEYS) and not head.has_keys("chat_id")
+    return head.has_keys(*_KEYS) and not (head.has_keys("chat_id") or head.has_keys("session_id"))
 
 
 def read(source: Source) -> Iterator[TraceChunk]:
     clock = Clock("timestamp")
     for rows in in_chunks(json_rows(source, _KEYS)):
         yield _chunk(source, clock, rows)
+
+
+def write(trace: Trace, file: BinaryIO) -> None:
+    write_mooncake(trace, file, BLOCK_TOKENS)
 
 
 def _chunk(source: Source, clock: Clock, rows: list[Row]) -> TraceChunk:
@@ -46,5 +54,7 @@ def _chunk(source: Source, clock: Clock, rows: list[Row]) -> TraceChunk:
         num_prompt_tokens=prompts,
         num_output_tokens=token_counts(source, rows, "output_length"),
         max_tokens=np.full(len(rows), UNKNOWN_MAX_TOKENS, dtype=np.int64),
-        content=block_content(source, rows, prompts, _BLOCK_TOKENS),
+        content=block_content(
+            source, rows, prompts, source.options.block_tokens or BLOCK_TOKENS, _HINT
+        ),
     )

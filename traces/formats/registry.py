@@ -16,6 +16,8 @@ FORMATS: Mapping[str, str] = MappingProxyType(
         "burstgpt": "burstgpt",
         "vidur": "vidur",
         "mooncake": "mooncake",
+        "mooncake-sessions": "mooncake_sessions",
+        "mooncake-delta": "mooncake_delta",
         "bailian": "bailian",
         "weka": "weka",
         "tracelab": "tracelab",
@@ -31,7 +33,7 @@ FORMATS: Mapping[str, str] = MappingProxyType(
     }
 )
 
-WRITABLE_FORMATS = ("kvtwin-csv", "kvtwin-parquet", "vidur")
+WRITABLE_FORMATS = ("kvtwin-csv", "kvtwin-parquet", "vidur", "mooncake")
 
 
 class ReadableFormat(Protocol):
@@ -53,7 +55,7 @@ class ReadableFormat(Protocol):
 class WritableFormat(ReadableFormat, Protocol):
     """What the module of a format that can also be written defines."""
 
-    # Those of "max_tokens", "content", "sessions", "priority", "num_samples" that it can hold.
+    # Those of "nanoseconds", "max_tokens", "content", "sessions", "priority", "num_samples" that it can hold.
     CARRIES: frozenset[str]
 
     def write(self, trace: "Trace", file: BinaryIO) -> None:

@@ -29,6 +29,7 @@ class ReadOptions:
     columns: Mapping[str, str] = field(default_factory=dict)  # field: the file's name for it
     tokenizer: str | None = None  # a file or folder, for formats that hold text
     seed: int = 0  # for formats that are distributions
+    block_tokens: int | None = None  # prompt tokens of an id, where a format lets tools choose
 
 
 @dataclass(frozen=True)

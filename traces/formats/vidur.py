@@ -18,7 +18,7 @@ from .table import csv_tables, write_rows
 from .times import NumberClock
 
 SHAPE = "CSV with num_prefill_tokens, num_decode_tokens, usually arrived_at"
-CARRIES: frozenset[str] = frozenset()
+CARRIES = frozenset({"nanoseconds"})
 _COLUMNS = ("arrived_at", "num_prefill_tokens", "num_decode_tokens")
 _OLD_COLUMNS = ("Time", "PromptTokenCount", "GeneratedTokenCount")
 _DERIVED = ("num_total_tokens", "pd_ratio")  # follow from the others
