@@ -2,7 +2,7 @@
 
 import functools
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,22 @@ from .checkpoint import model_from_config
 from .model import ModelSpec
 from .names import did_you_mean, name_key, name_parts
 
+_OTHER_GPUS = "; for others `kvtwin size` takes --gpu-memory-gib"
+
 
 @dataclass(frozen=True)
 class GpuMemory:
-    """What sizing needs to know of a GPU: its bytes, as the driver reports them, and who says so."""
+    """What sizing needs to know of a GPU: its bytes, as the driver reports them, and who says so.
+
+    `cuda_memory_bytes`: what CUDA reports, which is less and what engines budget from; None where
+    nobody stated it.
+    """
 
     name: str
     memory_bytes: int
     source: str
+    cuda_memory_bytes: int | None = field(default=None, kw_only=True)
+    cuda_memory_source: str = field(default="", kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -78,7 +86,7 @@ def find_gpu(name: str) -> GpuSpec:
 
     `h100` is H100-SXM; `a100` is ambiguous.
     """
-    return _gpu(_find("gpu", name))
+    return _gpu(_find("gpu", name, _OTHER_GPUS))
 
 
 def _row(table: str, name: str) -> dict[str, Any]:
@@ -98,8 +106,11 @@ def _model(name: str) -> ModelSpec:
     return model_from_config(config, where=f"catalog.toml: {name}", **row)
 
 
-def _find(flag: str, name: str) -> str:
-    """The catalogue's own name of what a user calls `name`."""
+def _find(flag: str, name: str, otherwise: str = "") -> str:
+    """The catalogue's own name of what a user calls `name`.
+
+    `otherwise`: what else to do where it has none.
+    """
     spellings: dict[str, tuple[str, ...]] = {
         row["name"]: (row["name"], *row.get("aliases", ())) for row in _rows()[f"{flag}s"]
     }
@@ -119,7 +130,7 @@ def _find(flag: str, name: str) -> str:
         )
     hint = did_you_mean(name, [spelling for spelled in spellings.values() for spelling in spelled])
     raise UserError(
-        f"--{flag} {name} is not in the catalogue{hint}; known are: {', '.join(spellings)}"
+        f"--{flag} {name} is not in the catalogue{hint}; known are: {', '.join(spellings)}{otherwise}"
     )
 
 

@@ -44,9 +44,13 @@ def state(num_bytes: int) -> RecurrentState:
     return RecurrentState(num_bytes)
 
 
-def made_gpu(memory_bytes: int) -> GpuSpec:
-    """An H100 with another amount of memory."""
-    return replace(find_gpu("h100"), memory_bytes=memory_bytes)
+def made_gpu(cuda_memory_bytes: int, *, driver_bytes: int = 0) -> GpuSpec:
+    """An H100 with another amount of memory, of which the driver keeps `driver_bytes`."""
+    return replace(
+        find_gpu("h100"),
+        memory_bytes=cuda_memory_bytes + driver_bytes,
+        cuda_memory_bytes=cuda_memory_bytes,
+    )
 
 
 def deployment(model: ModelSpec, **fields: Any) -> Deployment:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from kvtwin.sim.sizing.accounting import Accounting
 from kvtwin.sim.sizing.deployment import Deployment, Given
 from kvtwin.sim.sizing.engine_log import LogFacts, Stated
+from kvtwin.sim.sizing.estimates import gpu_memory_terms
 from kvtwin.sim.sizing.terms import sum_bytes
 from kvtwin.traces import UserError
 
@@ -162,7 +163,7 @@ def _parts(deployment: Deployment, log: LogFacts) -> dict[str, Given]:
     elif log.consumed is not None and weights is not None:
         parts["other"] = _less(log.consumed, weights.num_bytes, weights)
     elif before is not None:
-        outside = deployment.gpu.memory_bytes - before.num_bytes
+        outside = sum_bytes(gpu_memory_terms(deployment)) - before.num_bytes
         parts["other"] = Given(max(0, outside), "log", _where(before, "total less that"))
     if log.engine == "vllm":
         parts["cuda_graphs"] = _graphs(log)

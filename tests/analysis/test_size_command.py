@@ -9,6 +9,8 @@ from size_command import GIB, LLAMA, facts, invoke, refused
 from kvtwin.analysis.cli import main
 from kvtwin.sim.sizing.registry import accounting_names
 
+CUDA_TOTAL = 81_223 * 2**20  # of an A100-80GB: 79.32 GiB in public logs
+
 
 def test_terms_add_up_to_the_pool_in_whole_blocks(capsys: pytest.CaptureFixture[str]) -> None:
     found = facts(capsys, *LLAMA)
@@ -16,7 +18,8 @@ def test_terms_add_up_to_the_pool_in_whole_blocks(capsys: pytest.CaptureFixture[
     terms = {term["name"]: term["num_bytes"] for term in found["terms"]}
     assert sum(terms.values()) == found["available_bytes"]
     assert terms["gpu_memory"] == 80 * GIB
-    assert terms["gpu_memory"] + terms["held_back"] == math.ceil(0.92 * 80 * GIB)
+    assert terms["gpu_memory"] + terms["driver"] == CUDA_TOTAL
+    assert CUDA_TOTAL + terms["held_back"] == math.ceil(0.92 * CUDA_TOTAL)
     assert terms["weights"] == -16_060_522_496  # 8,030,261,248 parameters of 2 bytes
     assert found["kv"]["bytes_per_token"] == 2 * 8 * 128 * 32 * 2
     blocks = found["available_bytes"] // (16 * 131_072)
@@ -38,10 +41,22 @@ def test_the_table_names_every_term_with_its_source(capsys: pytest.CaptureFixtur
     assert out.splitlines()[-1].startswith("Fits: Llama-3.1-8B on A100-80GB-SXM (vllm) holds ")
 
 
+def test_memory_that_is_free_before_loading_is_what_all_else_left(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    log = tmp_path / "start.log"
+    log.write_text("Load weight begin. avail mem=21.50 GB\nLoad weight end. avail mem=12.00 GB\n")
+    asked = [*LLAMA[:2], "--gpu", "l4", "--max-model-len", "8192"]
+    found = facts(capsys, "--engine-log", str(log), *asked)
+    terms = {term["name"]: term["num_bytes"] for term in found["terms"]}
+    free = terms["gpu_memory"] + terms["driver"] + terms["non_torch"]
+    assert free == pytest.approx(21.5 * GIB, abs=1)
+
+
 def test_given_memory_leaves_nothing_to_estimate(capsys: pytest.CaptureFixture[str]) -> None:
     known = ["--weights-gib", "15", "--activation-gib", "2", "--cuda-graph-gib", "1"]
     found = facts(capsys, *LLAMA, *known, "--other-gib", "0.5", "--gpu-memory-utilization", "0.9")
-    assert found["available_bytes"] == math.ceil(0.9 * 80 * GIB) - round(18.5 * GIB)
+    assert found["available_bytes"] == math.ceil(0.9 * CUDA_TOTAL) - round(18.5 * GIB)
     assert not any("UNCALIBRATED" in note for note in found["notes"])
 
 

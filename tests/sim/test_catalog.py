@@ -1,6 +1,7 @@
 """The catalogue: every row's arithmetic, and how names are found."""
 
 import csv
+import statistics
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ from kvtwin.sim.catalog import find_gpu, find_model, gpus, models
 from kvtwin.sim.checkpoint import quantize
 from kvtwin.sim.model import ModelSpec
 from kvtwin.sim.names import name_key, nearest
+from kvtwin.sim.sizing.estimates import DRIVER_BYTES
 from kvtwin.traces import UserError
 
 CASES = Path(__file__).parents[1] / "cases"
 FACTS = tomllib.loads((CASES / "models.toml").read_text())
+GPU_MEMORY = tomllib.loads((CASES / "gpu_memory.toml").read_text())["gpu"]
 CATALOG = Path(__file__).parents[2] / "sim" / "catalog.toml"
 CONFIGS = {row["name"]: row["config"] for row in tomllib.loads(CATALOG.read_text())["models"]}
 
@@ -24,7 +27,7 @@ every_model = pytest.mark.parametrize("model", models(), ids=lambda model: model
 
 
 def test_the_catalogue_is_complete_and_says_where_each_row_is_from() -> None:
-    assert (len(models()), len(gpus())) == (63, 10)
+    assert (len(models()), len(gpus())) == (63, 25)
     for spec in (*models(), *gpus()):
         assert len(spec.source) > 10, spec.name
     for gpu in gpus():
@@ -151,11 +154,29 @@ def test_models_are_found_as_people_write_them(typed: str, name: str) -> None:
     [
         ("a100-40gb", "A100-40GB-SXM"),
         ("A100_80GB", "A100-80GB-SXM"),
+        ("a100-80gb-pcie", "A100-80GB-PCIe"),
+        ("NVIDIA A100-PCIE-40GB", "A100-40GB-PCIe"),
         ("h100", "H100-SXM"),
         ("NVIDIA H100 80GB HBM3", "H100-SXM"),
+        ("h100_pcie", "H100-PCIe"),
+        ("H100 NVL", "H100-NVL"),
+        ("h200", "H200-SXM"),
+        ("h20", "H20"),
+        ("b200", "B200-SXM"),
+        ("b300", "B300-SXM"),
         ("l4", "L4"),
+        ("l40", "L40"),
         ("l40s", "L40S"),
+        ("a10", "A10"),
+        ("a10g", "A10G"),
+        ("t4", "T4"),
+        ("v100-16gb", "V100-16GB-SXM"),
+        ("Tesla V100-SXM2-32GB", "V100-32GB-SXM"),
+        ("3090", "RTX-3090"),
         ("4090", "RTX-4090"),
+        ("GeForce RTX 5090", "RTX-5090"),
+        ("a6000", "RTX-A6000"),
+        ("RTX 6000 Ada", "RTX-6000-Ada"),
     ],
 )
 def test_gpus_are_found_as_people_write_them(typed: str, name: str) -> None:
@@ -172,8 +193,13 @@ def test_every_spelling_of_a_row_finds_that_row_and_no_other() -> None:
 
 
 def test_an_ambiguous_name_is_refused_with_all_that_it_may_be() -> None:
-    with pytest.raises(UserError, match=r"a100 is ambiguous: .*A100-40GB-SXM, A100-80GB-SXM;"):
+    of_a100 = "A100-40GB-SXM, A100-80GB-SXM, A100-40GB-PCIe, A100-80GB-PCIe;"
+    with pytest.raises(UserError, match=f"a100 is ambiguous: it may be {of_a100}"):
         find_gpu("a100")
+    with pytest.raises(
+        UserError, match="v100 is ambiguous: it may be V100-16GB-SXM, V100-32GB-SXM"
+    ):
+        find_gpu("v100")
     with pytest.raises(UserError, match="OPT-13B, OPT-30B, OPT-66B, OPT-175B"):
         find_model("opt")
 
@@ -183,8 +209,10 @@ def test_a_wrong_name_is_refused_with_the_nearest_and_all_names() -> None:
         find_model("opt-13c")
     assert "did you mean OPT-13B?" in str(refused.value)
     assert all(model.name in str(refused.value) for model in models())
-    with pytest.raises(UserError, match="--gpu h1000 is not in the catalogue"):
+    assert "--gpu-memory-gib" not in str(refused.value)
+    with pytest.raises(UserError, match="--gpu h1000 is not in the catalogue") as unknown:
         find_gpu("h1000")
+    assert str(unknown.value).endswith("; for others `kvtwin size` takes --gpu-memory-gib")
 
 
 @pytest.mark.parametrize("typed", ["opt-1", "", "/", "-", "llama-3.1-8"])
@@ -203,6 +231,39 @@ def test_ranks_must_divide_the_heads() -> None:
         find_model("opt-13b").check_tensor_parallel(3)
     with pytest.raises(UserError, match="multiple of the 10 KV heads of Phi-4"):
         find_model("phi-4").check_tensor_parallel(4)
+
+
+def gib(printed: str) -> float:
+    figure, unit = printed.split()
+    return float(figure) / {"MiB": 1024, "GiB": 1}[unit]
+
+
+@pytest.mark.parametrize("fact", GPU_MEMORY, ids=lambda fact: fact["name"])
+def test_cudas_total_is_the_median_of_what_public_lines_print(fact: dict[str, Any]) -> None:
+    gpu = find_gpu(fact["name"])
+    printed = [gib(line["printed"]) for line in fact["lines"]]
+    assert gpu.cuda_memory_bytes is not None
+    assert gpu.cuda_memory_bytes / 2**30 == pytest.approx(statistics.median(printed), abs=0.005)
+    said = gpu.cuda_memory_source
+    assert str(len(printed)) in said or (len(printed) == 1 and "one public line" in said)
+    assert f"{min(printed):.2f}" in said
+    assert f"{max(printed):.2f}" in said
+    assert len(printed) < 3 or max(printed) - min(printed) < 0.35, "another GPU among them"
+
+
+def test_cuda_reports_less_than_the_driver_and_the_estimate_is_the_median_of_how_much() -> None:
+    assert [fact["name"] for fact in GPU_MEMORY] == [gpu.name for gpu in gpus()]
+    kept = {
+        gpu.name: (gpu.memory_bytes - gpu.cuda_memory_bytes) / 2**30
+        for gpu in gpus()
+        if gpu.cuda_memory_bytes is not None
+    }
+    assert kept.pop("MI300X") == 0  # ROCm reports all of it
+    assert len(kept) == 24
+    assert min(kept.values()) == pytest.approx(0.23, abs=0.005) == kept["V100-16GB-SXM"]
+    assert max(kept.values()) == pytest.approx(0.90, abs=0.005) == kept["B300-SXM"]
+    estimated = DRIVER_BYTES / 2**30
+    assert estimated == pytest.approx(statistics.median(kept.values()), abs=0.01)
 
 
 def test_rows_agree_with_the_reference_tables(shared_dir) -> None:

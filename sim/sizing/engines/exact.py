@@ -80,7 +80,7 @@ class Exact(Accounting):
     name: ClassVar[str] = "exact"
     summary: ClassVar[str] = "no engine: the bytes that the tokens need"
     utilization_flag: ClassVar[str] = "--gpu-memory-utilization"
-    utilization_meaning: ClassVar[str] = "of the GPU's memory, for everything"
+    utilization_meaning: ClassVar[str] = "of the memory that CUDA reports, for everything"
 
     def default_utilization(self, deployment: Deployment) -> float:
         return 1.0

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 from ..accounting import Accounting, SizedPool
 from ..deployment import Deployment
-from ..estimates import gpu_memory_term, non_torch_term, weights_term
+from ..estimates import gpu_memory_terms, non_torch_term, weights_term
 from ..stage_bytes import kept_by_window, state_bytes_per_request
-from ..terms import Term
+from ..terms import Term, sum_bytes
 from .sglang_fraction import default_fraction, size_class
 
 WINDOW_POOL_RATIO = Fraction(8, 10)  # `arg_groups/fields/schedule.py`: swa_full_tokens_ratio
@@ -156,14 +156,13 @@ class Sglang(Accounting):
 
         What is outside the tensors is taken to be there before loading.
         """
-        total, outside = gpu_memory_term(deployment), non_torch_term(deployment)
+        before = (*gpu_memory_terms(deployment), non_torch_term(deployment))
         fraction = self.utilization(deployment)
-        held_back = math.ceil((total.num_bytes + outside.num_bytes) * (1 - fraction))
+        held_back = math.ceil(sum_bytes(before) * (1 - fraction))
         source = deployment.utilization_source
         detail = f"for activations and CUDA graphs: {self.utilization_flag} {fraction:g}"
         return (
-            total,
-            outside,
+            *before,
             Term("held_back", -held_back, source, detail),
             weights_term(deployment, stage),
         )

@@ -10,7 +10,7 @@ from ..deployment import Deployment
 from ..estimates import (
     activations_term,
     cuda_graphs_term,
-    gpu_memory_term,
+    gpu_memory_terms,
     non_torch_term,
     weights_term,
 )
@@ -103,7 +103,7 @@ class Trtllm(Accounting):
             num_sampled_sequences=num_prompts,
         )
         free = (
-            gpu_memory_term(deployment),
+            *gpu_memory_terms(deployment),
             weights_term(deployment, stage),
             activations,
             cuda_graphs_term(deployment),

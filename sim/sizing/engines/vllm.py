@@ -117,7 +117,7 @@ class Vllm(Accounting):
     name: ClassVar[str] = "vllm"
     summary: ClassVar[str] = "vLLM 0.32: blocks shared by groups of layers, windows freed"
     utilization_flag: ClassVar[str] = "--gpu-memory-utilization"
-    utilization_meaning: ClassVar[str] = "of the GPU's memory, for everything"
+    utilization_meaning: ClassVar[str] = "of the memory that CUDA reports, for everything"
     hybrid: ClassVar[bool] = True
 
     def default_utilization(self, deployment: Deployment) -> float:

@@ -53,17 +53,17 @@ def test_a_latent_cache_costs_sglang_more_graph_memory() -> None:
 
 
 def test_sglangs_budget_by_hand() -> None:
-    """(80 - 1) GiB x 0.8 - 20 GiB = 43.2 GiB of 131,072 B tokens."""
+    """(82 - 2 - 1) GiB x 0.8 - 20 GiB = 43.2 GiB of 131,072 B tokens."""
     what = deployment(
         find_model("llama-3.1-8b"),
-        gpu=made_gpu(80 * GIB),
+        gpu=made_gpu(80 * GIB, driver_bytes=2 * GIB),
         max_model_len=8192,
         memory_utilization=0.8,
         weights=known(20),
         other=known(1),
     )
     names = [term.name for term in Sglang().budget(what, 0)]
-    assert names == ["gpu_memory", "non_torch", "held_back", "weights"]
+    assert names == ["gpu_memory", "driver", "non_torch", "held_back", "weights"]
     pool = pool_of("sglang", what)
     assert abs(pool.num_tokens - 43.2 * 2**13) < 1
     assert pool.sentences(what) == (
@@ -119,10 +119,10 @@ def test_sglang_divides_memory_between_states_and_kv() -> None:
 
 
 def test_trtllms_fraction_is_of_what_is_free() -> None:
-    """(80 - 16 - 3 - 0.5 - 0.5) GiB x 0.9 = 54 GiB: 13,824 blocks of 32 x 131,072 B."""
+    """(82 - 2 - 16 - 3 - 0.5 - 0.5) GiB x 0.9 = 54 GiB: 13,824 blocks of 32 x 131,072 B."""
     what = deployment(
         find_model("llama-3.1-8b"),
-        gpu=made_gpu(80 * GIB),
+        gpu=made_gpu(80 * GIB, driver_bytes=2 * GIB),
         weights=known(16),
         activations=known(3),
         cuda_graphs=known(0.5),

@@ -76,7 +76,7 @@ def test_every_proposed_change_works(name: str, fields: dict[str, Any]) -> None:
 @every_accounting
 def test_proposed_changes_are_the_smallest(name: str) -> None:
     """One token longer, or one percent less, does not do."""
-    what = deployment(find_model("llama-3.1-8b"), max_model_len=60_000, gpu=find_gpu("a10g"))
+    what = deployment(find_model("llama-3.1-8b"), max_model_len=60_000, gpu=made_gpu(45 * GIB // 2))
     accounting = find_accounting(name)
     changes = changes_that_work(size(what, accounting), accounting)
     (shorter,) = [text for text in changes if "--max-model-len" in text]
