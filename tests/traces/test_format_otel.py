@@ -76,6 +76,13 @@ def test_calls_with_usage_need_no_tokenizer(tmp_path: Path) -> None:
     assert trace.chunks[0].content is None
 
 
+def test_a_call_is_joined_once(tmp_path: Path) -> None:
+    """Two calls follow two: both come after the later one, and the first waits for the other too."""
+    spans = [used("01", "03", 1, 1), used("02", "04", 2, 1), used("05", "09", 3, 1)]
+    trace = read(tmp_path / "spans.json", {"spans": [*spans, used("06", "08", 4, 1)]})
+    assert [rows for rows, _ in awaited(trace)] == [[], [], [0, 1], [1]]
+
+
 def test_sessions(tmp_path: Path) -> None:
     """The conversation where it is named, else the trace."""
     spans = [

@@ -109,7 +109,7 @@ def test_tokenizer_that_cannot_be(
         ([{"conversations": turns("alone")}], "the trace is empty"),
         ('[{"conversations": [', "line 1: cannot be read as JSON"),
         (jsonl(CHATS[0]) + "{\n", "line 2: not one complete JSON object"),
-        ([{"name": "x"}], "in no known format"),
+        ([{"name": "x"}, CHATS[0]], "in no known format"),
     ],
 )
 def test_broken_files(tmp_path: Path, words: str, content: Any, words_of_message: str) -> None:

@@ -54,12 +54,14 @@ ROUNDS = [FIRST, SECOND]
 
 
 def test_times_come_from_events(tmp_path: Path) -> None:
-    trace = read(tmp_path / "rounds.jsonl", jsonl(*reversed(ROUNDS)))
+    third = round_(2, 100, 1, 1, event("user_message", 12), event("text", 13))
+    trace = read(tmp_path / "rounds.jsonl", jsonl(third, *reversed(ROUNDS)))
     assert trace.format == "tracelab"
-    assert column(trace, "arrival_ns") == [0, 7.5 * S]
-    assert lengths(trace) == [(100, 9), (140, 8)]
-    assert awaited(trace) == [([], -1), ([0], 4.5 * S)]  # from the first one's end at 4
-    assert hits(trace) == [0, 100]
+    assert column(trace, "arrival_ns") == [0, 7.5 * S, 11 * S]
+    assert lengths(trace) == [(100, 9), (140, 8), (101, 1)]
+    # From the ends at 4 and, though it is not the last event, at 10.
+    assert awaited(trace) == [([], -1), ([0], 4.5 * S), ([1], 2 * S)]
+    assert hits(trace) == [0, 100, 100]
     assert trace.unknown_keys == {}
 
 
@@ -136,16 +138,17 @@ REPLAY = """session_id,arrival_time,round_idx,prefix_len,input_len,output_len,to
 x,200,1,120,30,10,0.5
 x,200,0,0,100,20,12.25
 y,150.5,0,0,40,5,9
+x,200,2,0,1,1,0
 """
 
 
 def test_replay_rounds(tmp_path: Path) -> None:
     trace = read(tmp_path / "replay.csv", REPLAY)
     assert trace.format == "tracelab-replay"
-    assert column(trace, "arrival_ns") == [0, 49.5 * MS, 61.75 * MS]
-    assert lengths(trace) == [(40, 5), (100, 20), (150, 10)]
-    assert awaited(trace) == [([], -1), ([], -1), ([1], 12.25 * MS)]
-    assert hits(trace) == [0, 0, 119]  # of 100 + 20: the last output token has no KV
+    assert column(trace, "arrival_ns") == [0, 49.5 * MS, 61.75 * MS, 62.25 * MS]
+    assert lengths(trace) == [(40, 5), (100, 20), (150, 10), (1, 1)]
+    assert awaited(trace) == [([], -1), ([], -1), ([1], 12.25 * MS), ([2], 0.5 * MS)]
+    assert hits(trace) == [0, 0, 119, 0]  # of 100 + 20: the last output token has no KV
     assert any("no recorded arrival" in note for note in trace.notes)
 
 
@@ -161,7 +164,8 @@ def test_replay_without_times_or_sessions(tmp_path: Path) -> None:
 
 def test_replay_rounds_without_output(tmp_path: Path) -> None:
     """What was waited before them is waited by the next round."""
-    text = REPLAY.replace("x,200,1", "x,200,2") + "x,200,1,120,30,0,100\n"
+    text = REPLAY.replace("x,200,2", "x,200,3").replace("x,200,1", "x,200,2")
+    text += "x,200,1,120,30,0,100\n"
     trace = read(tmp_path / "replay.csv", text)
     assert trace.skipped == {"round without output tokens": 1}
     assert awaited(trace)[2] == ([1], 112.25 * MS)

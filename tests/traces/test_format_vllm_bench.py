@@ -53,8 +53,13 @@ def test_results_without_start_times(tmp_path: Path) -> None:
 def test_long_texts_before_the_lists(tmp_path: Path) -> None:
     """They are found by their keys, also where quotes and braces stand in a text."""
     texts = ['a "quoted" {"input_lens": [1]} \\', "{" * 1000] * 100
-    trace = read(tmp_path / "result.json", {"generated_texts": texts} | RESULT)
-    assert trace.num_requests == 3
+    content = json.dumps({"generated_texts": texts} | RESULT, indent=1)
+    assert read(tmp_path / "result.json", content).num_requests == 3
+
+
+def test_keys_of_something_inside_do_not_count(tmp_path: Path) -> None:
+    content = json.dumps({"runs": [RESULT], "note": RESULT}, indent=1)
+    assert "not one complete JSON object" in failure(tmp_path / "result.json", content)
 
 
 @pytest.mark.parametrize(

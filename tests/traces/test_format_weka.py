@@ -123,13 +123,14 @@ def test_background_subagents_are_not_waited_for(tmp_path: Path) -> None:
         tmp_path / "background.json",
         session(
             call(0, [1], api_time=1),
-            subagent(2, None, call(0, [7]), call(30, [7]), status="async_launched"),
+            subagent(2, None, call(0, [7]), call(1, [7]), call(30, [7]), status="async_launched"),
+            subagent(3, None, call(0.5, [7]), call(0, [7])),
             call(5, [1], think_time=4),
         ),
     )
-    assert column(trace, "arrival_ns") == [0, 2 * S, 5 * S, 32 * S]
-    assert [rows for rows, _ in awaited(trace)] == [[], [0], [0], [1]]
-    assert any("1 subagents have no duration" in note for note in trace.notes)
+    assert column(trace, "arrival_ns") == [0, 2 * S, 3 * S, 3 * S, 3.5 * S, 5 * S, 32 * S]
+    assert [rows for rows, _ in awaited(trace)] == [[], [0], [1], [0], [3], [0], [2]]
+    assert any("2 subagents have no duration" in note for note in trace.notes)
 
 
 def test_nested_subagents(tmp_path: Path) -> None:
@@ -139,6 +140,23 @@ def test_nested_subagents(tmp_path: Path) -> None:
     # The outer one starts at 2, the inner one 2 after that, and the outer goes on at 7.
     assert column(trace, "arrival_ns") == [0, 2 * S, 4 * S, 7 * S, 9 * S]
     assert [rows for rows, _ in awaited(trace)] == [[], [0], [1], [1, 2], [0, 3]]
+
+
+def test_an_agent_that_ends_with_a_subagent(tmp_path: Path) -> None:
+    """Whoever waits for the agent waits for its subagent too."""
+    inner = subagent(4, 2000, call(0, [8], api_time=2))
+    outer = subagent(6.5, 4500, call(0, [7], api_time=1), inner)
+    trace = read(tmp_path / "last.json", session(call(0, [1], api_time=1), outer, call(9, [1])))
+    assert column(trace, "arrival_ns") == [0, 2 * S, 4 * S, 9 * S]
+    assert [rows for rows, _ in awaited(trace)] == [[], [0], [1], [0, 1, 2]]
+
+
+def test_a_subagent_whose_calls_go_on_after_its_end(tmp_path: Path) -> None:
+    """Nobody waits for what came later; the recording contradicts itself."""
+    late = subagent(3, 1000, call(0, [7]), call(5, [7], think_time=4))
+    trace = read(tmp_path / "late.json", session(call(0, [1], api_time=1), late, call(4, [1])))
+    assert column(trace, "arrival_ns") == [0, 2 * S, 4 * S, 7 * S]
+    assert [rows for rows, _ in awaited(trace)] == [[], [0], [0], [1]]
 
 
 def test_times_of_the_session_inside_a_subagent(tmp_path: Path) -> None:
@@ -177,7 +195,9 @@ def test_think_times_that_are_not_recorded(tmp_path: Path) -> None:
 
 def test_folder(tmp_path: Path) -> None:
     """Ids mean the same in all files only where the files say so."""
-    one, two = session(call(0, [1, 2]), call(1, [1, 2])), session(call(0.5, [1, 2, 3]))
+    one, last = session(call(0, [1, 2]), call(1, [1, 2])), session(call(7, [9]))
+    two = session(call(0.5, [1, 2, 3]), call(3.5, [5]), call(4.5, [5]))
+    write(tmp_path / "0.json", last)
     write(tmp_path / "a.json", one)
     write(tmp_path / "b.json.gz", two)
     write(tmp_path / "c.json", {"models": {}})
@@ -185,12 +205,13 @@ def test_folder(tmp_path: Path) -> None:
     trace = open_trace(tmp_path)
     assert (trace.name, trace.format) == (tmp_path.name, "weka")
     assert trace.skipped == {"file of the folder in another format": 1}
-    assert column(trace, "arrival_ns") == [0, 0, S]
-    assert lengths(trace) == [(128, 5), (192, 5), (128, 5)]
-    assert hits(trace, 64) == [0, 0, 2]
+    assert column(trace, "arrival_ns") == [0, 0, 0, S, 3 * S, 4 * S]
+    assert lengths(trace) == [(64, 5), (128, 5), (192, 5), (128, 5), (64, 5), (64, 5)]
+    assert [rows for rows, _ in awaited(trace)] == [[], [], [], [1], [2], [4]]
+    assert hits(trace, 64) == [0, 0, 0, 2, 0, 1]
     for name, content in (("a.json", one), ("b.json.gz", two)):
         write(tmp_path / name, content | {"hash_id_scope": "global"})
-    assert hits(open_trace(tmp_path), 64) == [0, 2, 2]
+    assert hits(open_trace(tmp_path), 64) == [0, 0, 2, 2, 0, 1]
     write(tmp_path / "b.json.gz", two | {"block_size": 32, "requests": [call(0, [], rest=3)]})
     assert "b.json.gz line 1: block_size is 32; it must be 64" in failure(tmp_path)
 

@@ -7,12 +7,12 @@ import numpy as np
 
 # Which stream, from which position of it, how many tokens.
 Piece = tuple[int, int, int]
-_TOKEN_BYTES = 4
+_TOKEN = np.dtype("<u4")
 
 
 def packed(ids: Sequence[int]) -> bytes:
-    """Token ids below 2^32 as `streams_of_tokens` takes them: big-endian bytes sort as the ids do."""
-    return np.array(ids, dtype=">u4").tobytes()
+    """Token ids below 2^32 as `streams_of_tokens` takes them: four bytes each."""
+    return np.array(ids, dtype=_TOKEN).tobytes()
 
 
 def streams_of_tokens(sequences: Sequence[bytes]) -> list[list[Piece]]:
@@ -22,8 +22,8 @@ def streams_of_tokens(sequences: Sequence[bytes]) -> list[list[Piece]]:
     common behind it. What they hold at other positions is not compared: a prefix cache cannot use
     it. Takes O(tokens) and a sort of the sequences.
     """
-    # Equal heads are neighbours when the sequences are sorted, so each shares with the one before
-    # it all that it shares with any before it.
+    # Equal heads are neighbours when the sequences are sorted, in whatever order of ids, so each
+    # shares with the one before it all that it shares with any before it.
     pieces: list[list[Piece]] = [[] for _ in sequences]
     before, pieces_before = b"", list[Piece]()
     next_stream = 0
@@ -31,7 +31,7 @@ def streams_of_tokens(sequences: Sequence[bytes]) -> list[list[Piece]]:
         sequence = sequences[index]
         num_shared = _common_head(before, sequence)
         mine = head(pieces_before, num_shared)
-        num_new = len(sequence) // _TOKEN_BYTES - num_shared
+        num_new = len(sequence) // _TOKEN.itemsize - num_shared
         if num_new:
             mine.append((next_stream, num_shared, num_new))
             next_stream += 1
@@ -52,8 +52,8 @@ def head(pieces: Sequence[Piece], num_tokens: int) -> list[Piece]:
 
 
 def _common_head(first: bytes, second: bytes) -> int:
-    length = min(len(first), len(second)) // _TOKEN_BYTES
-    ids = (np.frombuffer(packed, dtype=">u4", count=length) for packed in (first, second))
+    length = min(len(first), len(second)) // _TOKEN.itemsize
+    ids = (np.frombuffer(packed, dtype=_TOKEN, count=length) for packed in (first, second))
     differ = np.flatnonzero(np.not_equal(*ids))
     return int(differ[0]) if len(differ) else length
 

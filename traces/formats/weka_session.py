@@ -77,7 +77,9 @@ class SessionReader:
         agent has finished when they have.
         """
         own: list[_Done] = []
-        running: list[_Done] = []  # subagents that no call has waited for yet
+        ended: list[
+            _Done
+        ] = []  # subagents that no call has waited for yet; their time is their end
         timed = [(origin_ns + item["t"].ns(_S, "seconds"), item) for item in requests.items()]
         for t_ns, item in sorted(timed, key=itemgetter(0)):
             before = own[-1] if own else parent
@@ -88,15 +90,14 @@ class SessionReader:
                     item, start_ns, origin_ns, model, forks_from[-1] if forks_from else parent
                 )
                 if subagent.calls and item.get("duration_ms") is not None:
-                    running.append(subagent)
+                    ended.append(subagent)
             elif item["out"].tokens(least=0) == 0:
                 self.skipped[FAILED] += 1
             else:
-                ended = [done for done in running if done.end_ns <= t_ns]
-                running = [done for done in running if done.end_ns > t_ns]
                 awaited = ([before] if before else []) + ended
                 own.append(self._read_call(item, t_ns, model, awaited, is_first=not own))
-        return [call for done in own[-1:] + running for call in done.calls]
+                ended = []
+        return [call for done in own[-1:] + ended for call in done.calls]
 
     def _read_subagent(
         self, marker: JsonValue, start_ns: int, session_ns: int, model: str, parent: _Done | None
