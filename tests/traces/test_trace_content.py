@@ -6,7 +6,16 @@ from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvtwin.traces import Content, Trace, TraceChunk, content_of_block_ids, find_prefixes
+from kvtwin.traces import (
+    Content,
+    ReadOptions,
+    Trace,
+    TraceChunk,
+    content_of_block_ids,
+    find_prefixes,
+    open_trace,
+)
+from kvtwin.traces.formats.mooncake_writer import write_mooncake
 
 Token = tuple[object, int]
 
@@ -88,6 +97,25 @@ def test_blocks_are_equal_iff_all_before_them_is(
             prefix = tuple(mine[: place * block_tokens])
             assert meaning.setdefault(block, prefix) == prefix
     assert len(set(meaning.values())) == len(meaning)
+
+
+@given(case=traces(), block_tokens=st.integers(1, 4))
+def test_mooncake_ids_share_the_full_blocks_that_are_shared(
+    tmp_path_factory: pytest.TempPathFactory,
+    case: tuple[Trace, list[list[Token]]],
+    block_tokens: int,
+) -> None:
+    trace, tokens = case
+    prompts = np.concatenate([chunk.num_prompt_tokens for chunk in trace.chunks]).tolist()
+    path = tmp_path_factory.getbasetemp() / "blocks.jsonl"
+    with path.open("wb") as file:
+        write_mooncake(trace, file, block_tokens)
+    back = open_trace(path, "mooncake", ReadOptions(block_tokens=block_tokens))
+    seen = find_prefixes(back).num_seen_tokens() // block_tokens
+    # What an earlier request shares only with its output is in nobody's ids.
+    heads = [mine[:prompt] for mine, prompt in zip(tokens, prompts, strict=True)]
+    shared = [max((common(h, o) for o in heads[:i]), default=0) for i, h in enumerate(heads)]
+    assert seen.tolist() == [n // block_tokens for n in shared]
 
 
 def test_block_ids_become_pieces_by_hand() -> None:
