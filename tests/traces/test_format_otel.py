@@ -55,7 +55,7 @@ FORKED = {
         used("02.5", "05.0", 20, 2),
         used("03.0", "05.5", 30, 3),
         {"name": "tool", "attributes": {"gen_ai.operation.name": "execute_tool"}},
-        used("09.0", "09.5", 1, 1) | {"status": {"code": 2, "message": "limit"}},
+        used("09.0", "09.5", 1, 1) | {"status": {"code": 2, "message": "limit"}, "note": 1},
     ],
 }
 
@@ -73,6 +73,7 @@ def test_calls_with_usage_need_no_tokenizer(tmp_path: Path) -> None:
     assert column(trace, "max_tokens") == [500, -1, -1, -1]
     assert awaited(trace) == [([], -1), ([0], S // 2), ([0], S), ([1, 2], S // 2)]
     assert trace.skipped == {"span that is not an LLM call": 1, "failed call": 1}
+    assert trace.unknown_keys == {"note": 1}
     assert trace.chunks[0].content is None
 
 

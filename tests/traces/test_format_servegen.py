@@ -80,6 +80,8 @@ def test_seeds(tmp_path: Path) -> None:
     assert alone == again
     assert alone != other
     client(tmp_path, "0,0.5,1,Gamma,1,2\n", name="b")
+    with pytest.raises(UserError, match="seed is -1; it must be at least 0"):
+        drawn(path, seed=-1)
     both = drawn(tmp_path, seed=5)
     assert both.num_requests == 420 + 300
     whole = np.array(column(both, "arrival_ns"))

@@ -48,8 +48,8 @@ def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_each_answer_is_a_call(tmp_path: Path, words: str) -> None:
-    trace = read(tmp_path / "chats.json", CHATS, tokenizer=words)
-    assert trace.format == "sharegpt"
+    trace = read(tmp_path / "chats.json", [CHATS[0] | {"lang": "en"}, *CHATS[1:]], tokenizer=words)
+    assert (trace.format, trace.unknown_keys) == ("sharegpt", {"lang": 1})
     assert lengths(trace) == [(3, 1), (6, 4), (4, 1)]
     assert column(trace, "arrival_ns") == [0, 0, 0]
     assert awaited(trace) == [([], -1), ([0], -1), ([], -1)]

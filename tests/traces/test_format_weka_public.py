@@ -5,7 +5,7 @@ from pathlib import Path
 
 from format_cases import S, awaited, column, hits
 
-from kvtwin.traces import open_trace
+from kvtwin.traces import open_trace, write_trace
 
 
 def _hits_of_ids(paths: list[Path], by_model: bool) -> tuple[int, int]:
@@ -60,3 +60,15 @@ def test_public_subagents(shared_dir: Path) -> None:
     rows, think_ns = awaited(trace)[column(trace, "arrival_ns").index(228 * S)]
     assert len(rows) == 4
     assert think_ns == (228 * 1000 - 211_347) * 10**6
+
+
+def test_public_sessions_in_our_own_format(shared_dir: Path, tmp_path: Path) -> None:
+    """Forks, joins, think times and what prompts share come back from Parquet."""
+    trace = open_trace(shared_dir / "traces/weka/trace_0291.json")
+    assert write_trace(trace, tmp_path / "own.parquet", "kvtwin-parquet") == ()
+    back = open_trace(tmp_path / "own.parquet")
+    for name in ("arrival_ns", "num_prompt_tokens", "num_output_tokens", "max_tokens"):
+        assert column(back, name) == column(trace, name)
+    assert awaited(back) == awaited(trace)
+    assert hits(back) == hits(trace)
+    assert sum(hits(back)) > 0

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..trace import UNKNOWN_MAX_TOKENS
 from .checks import parsed_json
-from .json_value import JsonValue
+from .json_value import JsonValue, count_unknown
 from .messages import message_text
 from .source import Source
 from .tokenizer import load_tokenizer
@@ -17,6 +17,32 @@ _PROMPT_COUNTS = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
 _OUTPUT_COUNTS = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
 _PROMPT_TEXTS = ("gen_ai.system_instructions", "gen_ai.input.messages")
 _OUTPUT_MESSAGES, _OUTPUT_TEXT = "gen_ai.output.messages", "gen_ai.output.text"
+_KEYS = frozenset(
+    [
+        "attributes",
+        "status",
+        "trace_id",
+        "span_id",
+        "parent_span_id",
+        "name",
+        "kind",
+        "start_time",
+        "end_time",
+        "resource_attributes",
+        "events",
+        "links",
+        "traceId",
+        "spanId",
+        "parentSpanId",
+        "traceState",
+        "flags",
+        "startTimeUnixNano",
+        "endTimeUnixNano",
+        "droppedAttributesCount",
+        "droppedEventsCount",
+        "droppedLinksCount",
+    ]
+)
 _ERRORS = (2, "STATUS_CODE_ERROR")
 _OTHER = "span that is not an LLM call"
 _FAILED = "failed call"
@@ -50,6 +76,7 @@ def spans_of(document: JsonValue) -> Iterator[JsonValue]:
 
 def read_span(span: JsonValue, source: Source, tokenize: TokenIds | None) -> SpanCall | None:
     """The call of a span. None, and counted, if it is none, or failed, or has no tokens."""
+    count_unknown(span, _KEYS, source.unknown_keys)
     attributes = _attributes(span)
     operation = attributes.get("gen_ai.operation.name")
     if operation is None or operation.value not in _OPERATIONS:

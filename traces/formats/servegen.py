@@ -48,6 +48,8 @@ def recognises(head: Head) -> bool:
 
 
 def read(source: Source) -> Iterator[TraceChunk]:
+    if source.options.seed < 0:
+        raise UserError(f"seed is {source.options.seed}; it must be at least 0")
     traces = _traces(source.path) if source.head.is_folder else [_sibling(source.path, _TRACE)]
     parts = [_draw(path, source) for path in traces]
     arrival_ns, prompts, outputs = (np.concatenate(column) for column in zip(*parts, strict=True))

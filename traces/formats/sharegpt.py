@@ -14,7 +14,7 @@ from ..trace import TraceChunk
 from .calls import Call, chunk_of_calls, content_of_pieces
 from .json_documents import documents_of_file, load_document
 from .json_head import head_keys
-from .json_value import JsonValue
+from .json_value import JsonValue, count_unknown
 from .messages import message_role, message_text
 from .source import Head, Source
 from .token_streams import head as head_of
@@ -23,6 +23,7 @@ from .tokenizer import load_tokenizer
 
 SHAPE = "JSON list or JSONL of objects with conversations; its text needs --tokenizer"
 _LISTS = ("conversations", "conversation", "messages")
+_KEYS = frozenset((*_LISTS, "id", "conversation_id"))
 _OF_OTHER_FORMATS = {"timestamp", "delay", "input_length", "arrival_time_ns"}
 _ASSISTANTS = ("gpt", "assistant", "chatgpt", "bing", "bard", "model")
 _NOTES = (
@@ -71,5 +72,5 @@ def read(source: Source) -> Iterator[TraceChunk]:
 def _conversations(source: Source) -> Iterator[JsonValue]:
     is_list = source.head.data.lstrip().startswith(b"[")
     for each in load_document(source).items() if is_list else documents_of_file(source):
-        key = next((key for key in _LISTS if key in each.object()), _LISTS[0])
-        yield each[key]
+        count_unknown(each, _KEYS, source.unknown_keys)
+        yield next((each[key] for key in _LISTS if key in each.value), None) or each[_LISTS[0]]
