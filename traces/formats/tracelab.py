@@ -91,8 +91,8 @@ def read(source: Source) -> Iterator[TraceChunk]:
         _add_session(session, [rounds[index] for index in sorted(rounds)], calls, pieces)
     num_reported = sum(this.num_prefix_tokens for of in sessions.values() for this in of.values())
     source.notes.append(
-        f"the provider's cache had {num_reported:,} prompt tokens; what else prompts have in common"
-        " is not recorded, but that a round after a tool result goes on with the prompt before it"
+        f"the provider's cache had {num_reported:,} prompt tokens, which prompts share at least; a"
+        " round after a tool result shares all of the prompt before it; more is not recorded"
     )
     yield from chunk_of_calls(source.path, calls, content_of_pieces(pieces))
 

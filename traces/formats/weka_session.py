@@ -77,9 +77,8 @@ class SessionReader:
         agent has finished when they have.
         """
         own: list[_Done] = []
-        ended: list[
-            _Done
-        ] = []  # subagents that no call has waited for yet; their time is their end
+        # Subagents that no call has waited for yet. As their time is their end, they have ended.
+        ended: list[_Done] = []
         timed = [(origin_ns + item["t"].ns(_S, "seconds"), item) for item in requests.items()]
         for t_ns, item in sorted(timed, key=itemgetter(0)):
             before = own[-1] if own else parent
