@@ -26,6 +26,17 @@ MAMBA2 = {
     "mamba_d_conv": 4,
     "mamba_expand": 2,
 }
+# Kinds of RoPE scaling that vLLM 0.32 does not multiply by (`config/model.py`; the third in
+# `transformers_utils/config.py` becomes YaRN first).
+SCALED_ALREADY = [
+    "yarn",
+    "deepseek_yarn",
+    "telechat3-yarn",
+    "longrope",
+    "su",
+    "llama3",
+    "deepseek_llama_scaling",
+]
 
 
 def read(**changes: Any):
@@ -179,9 +190,30 @@ def test_a_hybrid_without_its_states_shape_is_refused(missing: str) -> None:
         ({"model_max_length": 8192}, 8192),  # goes before the others
         ({"rope_scaling": {"rope_type": "linear", "factor": 4.0}}, 16384),
         ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, 8192),
-        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, 4096),
-        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, 4096),
         ({"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, 8192),
+        ({"rope_parameters": {"rope_type": "proportional", "factor": 8.0}}, 32768),
+        ({"rope_scaling": {}, "rope_parameters": {"rope_type": "linear", "factor": 2.0}}, 8192),
+        ({"rope_scaling": {"rope_type": "linear", "factor": None}}, 4096),
+        ({"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}, 4096),
+        ({"rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}}, 4096),
+        (
+            {
+                "rope_parameters": {
+                    "full_attention": {"rope_type": "linear", "factor": 4.0},
+                    "sliding_attention": {"rope_type": "default"},
+                }
+            },
+            16384,
+        ),
+        (
+            {
+                "rope_parameters": {
+                    "full_attention": {"rope_type": "yarn", "factor": 4.0},
+                    "sliding_attention": None,
+                }
+            },
+            4096,
+        ),
         (
             {"model_type": "gemma3_text", "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
             4096,
@@ -190,6 +222,18 @@ def test_a_hybrid_without_its_states_shape_is_refused(missing: str) -> None:
 )
 def test_positions_reach_as_far_as_vllm_says(changes: dict[str, Any], tokens: int) -> None:
     assert read(**changes).max_model_len == tokens
+
+
+@pytest.mark.parametrize("kind", SCALED_ALREADY)
+@pytest.mark.parametrize("spelling", ["rope_type", "type"])
+def test_files_of_these_kinds_of_scaling_state_the_scaled_length(kind: str, spelling: str) -> None:
+    """vLLM 0.32 `_get_and_verify_max_len`: 40,960, where YaRN had 4 x 32,768 tokens before."""
+    scaling = {spelling: kind, "factor": 4.0, "original_max_position_embeddings": 32768}
+    model = read(rope_scaling=scaling, max_position_embeddings=40960)
+    assert model.max_model_len == 40960
+    assert ("write 131,072 there" in model.note) == (kind == "yarn")
+    edited = read(rope_scaling=scaling, max_position_embeddings=131_072)
+    assert (edited.max_model_len, edited.note) == (131_072, "")
 
 
 def test_what_vllm_serves_without_being_asked_is_noted() -> None:
