@@ -15,6 +15,7 @@ from .families import FAMILIES, LIKE_LLAMA, REFUSED
 from .family import Family
 from .feed_forward import Experts, dense_tensors, expert_tensors, read_experts
 from .fields import Fields, read_json
+from .kv_cache import shipped_kv_cache_dtype
 from .plan import LayerPlan, plan_layers
 from .positions import positions_note, read_max_model_len
 from .recurrent import read_recurrent
@@ -71,10 +72,12 @@ def model_from_config(
     before, behind = _ends(fields, family, tied)
     all_weights = (*before, *weights, *behind)
     quantization = outer.table("quantization_config") or fields.table("quantization_config")
-    precision = ""
+    precision = kv_cache_dtype = kv_cache_note = ""
     if quantization is not None and quantization.values:
         all_weights, precision = ship(all_weights, quantization)
-    notes = [note, family_note, positions_note(fields), _tower_note(outer)]
+        latent = bool(heads.latent_dim)
+        kv_cache_dtype, kv_cache_note = shipped_kv_cache_dtype(quantization, latent=latent)
+    notes = [note, family_note, positions_note(fields), kv_cache_note, _tower_note(outer)]
     return ModelSpec(
         name=name,
         hidden_size=fields.whole("hidden_size"),
@@ -92,6 +95,7 @@ def model_from_config(
         aliases=aliases,
         note="; ".join(part for part in notes if part),
         precision=precision,
+        shipped_kv_cache_dtype=kv_cache_dtype,
     )
 
 

@@ -91,11 +91,17 @@ def ship(
     return requantized(weights, format_of), ", ".join(labels)
 
 
-def read_schemes(fields: Fields) -> tuple[Scheme, ...]:
-    """The schemes of a `quantization_config`, the first that applies to a matrix first."""
+def quantization_method(fields: Fields) -> str:
+    """Its `quant_method`, in lower case and with hyphens; that of ModelOpt's own files is unsaid."""
     method = fields.text("quant_method").lower().replace("_", "-")
     if not method and (fields.table("producer") or fields.has("quant_algo")):
-        method = "modelopt"
+        return "modelopt"
+    return method
+
+
+def read_schemes(fields: Fields) -> tuple[Scheme, ...]:
+    """The schemes of a `quantization_config`, the first that applies to a matrix first."""
+    method = quantization_method(fields)
     readers: dict[str, Callable[[Fields], tuple[Scheme, ...]]] = {
         "fp8": _fp8,
         "fbgemm-fp8": lambda f: (
