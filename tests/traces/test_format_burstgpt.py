@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvtwin.traces import describe, open_trace
+from kvtwin.traces.formats import source
 
 V1 = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
 V3 = V1.replace("Model", "Session ID,Elapsed time,Model")
@@ -52,9 +53,11 @@ def test_think_time_is_what_lies_between_a_response_and_the_next_request(tmp_pat
     assert awaited(trace) == [([], -1)] * 3 + [([0], 2_500_000_000), ([], -1), ([4], 3 * S)]
 
 
-def test_sessions_go_on_over_the_blocks_of_a_file(tmp_path: Path) -> None:
-    row = "100.0,a,0,m,5,1,6,Conversation log" + " " * 400_000 + "\n"
-    trace = read(tmp_path / "b.csv", V3 + row * 60)  # more than one block of 16 MiB
+def test_sessions_go_on_over_the_blocks_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "_READ_BYTES", 200)
+    trace = read(tmp_path / "b.csv", V3 + "100.0,a,0,m,5,1,6,Conversation log\n" * 60)
     assert len(trace.chunks) > 1
     assert awaited(trace)[1:] == [([row], 0) for row in range(59)]
 

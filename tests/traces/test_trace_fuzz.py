@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from example_counts import examples
+from example_counts import fuzz_examples
+from format_cases import broken_bytes, check_fuzzed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,43 +36,17 @@ VALID = {
     + "".join(f"{t},{p},{o},{o}\n" for t, p, o in ROWS),
 }
 FILES = {name: text.encode() for name, text in VALID.items()} | {"kvtwin-parquet": _parquet()}
-# Bytes that matter to some reader, more likely than others.
-PIECES = st.one_of(
-    st.binary(min_size=1, max_size=4),
-    st.sampled_from([b"\n", b"\r", b"\r\n", b",", b'"', b".", b"-", b"+", b"e9", b"0", b"9" * 20]),
-    st.sampled_from([b"nan", b"inf", b"null", b"true", b"{", b"}", b"[", b"]", b" ", b":", b"\0"]),
-    st.sampled_from([b"\xff", b"\xef\xbb\xbf"]),
-)
 
 
-@st.composite
-def mutated(draw: st.DrawFn) -> bytes:
-    """A valid file with a few spans replaced, removed or inserted."""
-    data = draw(st.sampled_from(list(FILES.values())))
-    for _ in range(draw(st.integers(1, 4))):
-        start = draw(st.integers(0, len(data)))
-        end = draw(st.integers(start, min(len(data), start + 12)))
-        data = data[:start] + draw(st.one_of(st.just(b""), PIECES)) + data[end:]
-    return data
-
-
-def check(path: Path, data: bytes, format: str | None) -> None:
-    path.write_bytes(data)
-    try:
-        # TraceChunk checks the columns itself; what is left is the promise about the first arrival.
-        assert open_trace(path, format).chunks[0].arrival_ns[0] == 0
-        message = None
-    except UserError as error:
-        message = str(error)
-    assert message is None or (str(path) in message and "\n" not in message)
-
-
-@settings(max_examples=examples(300))
-@given(data=mutated(), format=st.one_of(st.none(), st.none(), st.sampled_from(list(FORMATS))))
-def test_mutated_files(
-    tmp_path_factory: pytest.TempPathFactory, data: bytes, format: str | None
+@pytest.mark.parametrize("name", FILES)
+@settings(max_examples=fuzz_examples())
+@given(data=st.data(), format=st.sampled_from([None, "own", *FILES]))
+def test_broken_files(
+    tmp_path_factory: pytest.TempPathFactory, name: str, data: st.DataObject, format: str | None
 ) -> None:
-    check(tmp_path_factory.getbasetemp() / "mutated.trace", data, format)
+    content = data.draw(broken_bytes(FILES[name]))
+    path = tmp_path_factory.getbasetemp() / "broken.trace"
+    check_fuzzed(path, content, name if format == "own" else format)
 
 
 @given(
@@ -82,7 +57,7 @@ def test_mutated_files(
 def test_junk(
     tmp_path_factory: pytest.TempPathFactory, head: bytes, junk: bytes, format: str | None
 ) -> None:
-    check(tmp_path_factory.getbasetemp() / "junk.trace", head + junk, format)
+    check_fuzzed(tmp_path_factory.getbasetemp() / "junk.trace", head + junk, format)
 
 
 @given(

@@ -111,10 +111,12 @@ class Source:
         """
         line, rest = 1, b""
         with reading(self.path) as stream:
-            data = stream.read(_READ_BYTES).removeprefix(BOM)
-            while data:
+            read = stream.read(_READ_BYTES)
+            mark = BOM
+            while read:
                 following = stream.read(_READ_BYTES)
-                data = rest + data
+                data = rest + read.removeprefix(mark)
+                mark = b""
                 end = data.rfind(b"\n") + 1
                 if not end:  # perhaps lines end with \r; the last one may belong to a \r\n
                     end = data.rfind(b"\r", 0, -1) + 1
@@ -129,7 +131,7 @@ class Source:
                     block = Block(data[:end], line, num_line_ends(data[:end]))
                     line += block.num_line_ends
                     yield block
-                rest, data = data[end:], following
+                rest, read = data[end:], following
 
     def document(self) -> bytes:
         """The whole file, without byte order mark. Raises UserError above 1 GiB."""
@@ -164,6 +166,8 @@ class Block:
 @contextmanager
 def reading(path: Path) -> Iterator[Any]:
     """The bytes of a file, decompressed as its first bytes say. Raises UserError if that fails."""
+    if path.is_dir():
+        raise UserError(f"{path} is a directory; name a trace file")
     try:
         with pa.OSFile(str(path), "rb") as file:
             magic = file.read(4)
