@@ -83,6 +83,31 @@ def test_mooncake_batches_and_ids(shared_dir: Path) -> None:
     assert int(np.where(seen == prompts, -(-seen // 512), seen // 512).sum()) == 40893
 
 
+@pytest.mark.parametrize(
+    ("name", "prompt", "output"),
+    [
+        (
+            "arxiv_summarization_stats_llama2_tokenizer_filtered_v2",
+            (2572, 2714, 3929, 4046),
+            (303, 166, 3337, 4056),
+        ),
+        (
+            "sharegpt_8k_filtered_stats_llama2_tokenizer",
+            (2329, 1706, 7413, 8014),
+            (441, 410, 999, 1023),
+        ),
+    ],
+)
+def test_lengths_without_arrivals(
+    shared_dir: Path, name: str, prompt: tuple[int, ...], output: tuple[int, ...]
+) -> None:
+    summary = describe(open_trace(shared_dir / f"traces/vidur/{name}.slice.csv"))
+    assert (summary.format, summary.num_requests, summary.saturated) == ("vidur", 8000, True)
+    for measured, wanted in ((summary.prompt, prompt), (summary.output, output)):
+        found = (measured.mean, measured.p50, measured.p99, measured.max)
+        assert found == pytest.approx(wanted, abs=0.53)
+
+
 def test_azure_2024_rows(shared_dir: Path) -> None:
     trace = open_trace(shared_dir / "traces/azure/AzureLLMInferenceTrace_code_1week.docrows.csv")
     arrival_ns = trace.chunks[0].arrival_ns
