@@ -126,11 +126,10 @@ def _check_model(plain: Deployment, inputs: SizeInputs, log: LogFacts) -> None:
 
 
 def _notes(inputs: SizeInputs, deployment: Deployment, log: LogFacts | None) -> Iterator[str]:
-    if inputs.kv_cache_dtype is None and deployment.model.shipped_kv_cache_dtype:
-        yield (
-            f"the files of {deployment.model.name} ask for a KV cache in "
-            f"{deployment.model.shipped_kv_cache_dtype}; --kv-cache-dtype overrides it"
-        )
+    shipped = deployment.model.shipped_kv_cache_dtype
+    if shipped and inputs.kv_cache_dtype in (None, "auto"):
+        heeds = "does as" if _heeds_files(inputs) else "may not do what"
+        yield f"the files ask for a KV cache in {shipped}, and the engine {heeds} they say"
     if log is None:
         return
     if log.memory_utilization is None and inputs.gpu_memory_utilization is None:
@@ -146,11 +145,18 @@ def _notes(inputs: SizeInputs, deployment: Deployment, log: LogFacts | None) -> 
             )
 
 
+def _heeds_files(stated: SizeInputs) -> bool:
+    """Whether the engine stores KV as the model's files ask; SGLang does for some of them only."""
+    return (stated.accounting or "vllm").startswith("vllm") or stated.accounting == "exact"
+
+
 def _deployment(stated: SizeInputs, log: LogFacts | None) -> Deployment:
     """What `stated` asks for, without the memory that the log states."""
     model = _model(stated)
     gpu, gpu_memory_source = _gpu(stated, log)
-    dtype = stated.kv_cache_dtype or model.shipped_kv_cache_dtype or "auto"
+    dtype = stated.kv_cache_dtype or "auto"
+    if dtype == "auto" and _heeds_files(stated):
+        dtype = model.shipped_kv_cache_dtype or dtype
     return Deployment(
         model=model,
         gpu=gpu,
