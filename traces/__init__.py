@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .formats.source import ReadOptions
     from .hits import PrefixHits, prefix_hits
     from .lengths import LengthSummary
+    from .mixes import Mix, generate
     from .prefixes import Prefixes, find_prefixes
     from .selection import Selection, select, spread_batches
     from .sessions import Sessions, Waits, waits
@@ -31,6 +32,8 @@ else:
         "describe_file": "summary",
         "PrefixHits": "hits",
         "prefix_hits": "hits",
+        "Mix": "mixes",
+        "generate": "mixes",
         "parse_columns": "formats.columns",
         "Selection": "selection",
         "select": "selection",
@@ -93,6 +96,8 @@ __all__ = [
     "Scan",
     "write_trace",
     "synthesize",
+    "Mix",
+    "generate",
     "describe",
     "describe_file",
 ]
