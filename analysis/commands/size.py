@@ -29,6 +29,7 @@ def size(inputs: SizeInputs, as_json: JsonOption = False) -> None:
     else:
         print_answer(facts)
     if not facts["starts"]:
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it may be closed
+            sys.stdout.flush()
         print(f"kvtwin: {verdict(facts)}", file=sys.stderr)
         raise typer.Exit(2)

@@ -9,7 +9,7 @@ from kvtwin.sim.sizing.deployment import Deployment
 from kvtwin.sim.sizing.engine_log import LogFacts, check_log, first_disagreement
 from kvtwin.sim.sizing.levers import levers
 from kvtwin.sim.sizing.size import Sizing, size
-from kvtwin.sim.sizing.stage_bytes import kv_bytes_per_token
+from kvtwin.sim.sizing.stage_bytes import kept_by_window, kv_bytes_per_token
 
 from .from_log import version_of
 from .options import SizeInputs
@@ -107,7 +107,7 @@ def _log(log: LogFacts, setting: Setting) -> dict[str, Any]:
     compared = []
     for name, value in predicted.items():
         stated = getattr(log, name)
-        if stated is not None and stated.value:
+        if stated is not None:
             printed = float(stated.value * stated.unit_bytes)
             compared.append(
                 {
@@ -115,7 +115,7 @@ def _log(log: LogFacts, setting: Setting) -> dict[str, Any]:
                     "line_number": stated.line_number,
                     "printed": printed,
                     "predicted": value,
-                    "difference": value / printed - 1,
+                    "difference": value / printed - 1 if printed else None,
                 }
             )
     return {
@@ -135,6 +135,13 @@ def _log(log: LogFacts, setting: Setting) -> dict[str, Any]:
     }
 
 
+def _stores_windows_in_full(sizing: Sizing) -> bool:
+    """Whether a request grows by more than the layers without a window keep."""
+    deployment = sizing.deployment
+    kept = kept_by_window(deployment, sizing.stage)
+    return len(kept) > (0 in kept) and sizing.kv_bytes_per_token > kept.get(0, 0)
+
+
 def _notes(sizing: Sizing, accounting: Accounting) -> list[str]:
     """What a reader of the result must know."""
     deployment, pool = sizing.deployment, sizing.pool
@@ -148,6 +155,6 @@ def _notes(sizing: Sizing, accounting: Accounting) -> list[str]:
         )
     if pool.derived:
         notes.append(f"the size in tokens is derived: {pool.derived}")
-    if deployment.model.sliding_window and accounting.name in ("vllm-no-hybrid", "trtllm"):
+    if _stores_windows_in_full(sizing):
         notes.append(f"{accounting.name} stores layers with a sliding window in full")
     return notes

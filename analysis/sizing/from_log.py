@@ -26,6 +26,28 @@ LEAST_LEFT_BYTES = -(2**29)
 # Before, the estimate was printed and the pool cut without it.
 FIRST_TO_SET_GRAPHS_ASIDE = (0, 21)
 NEWEST = (10**6, 0)
+FIRST_WITH_092 = (0, 20)  # vLLM's default fraction; 0.90 before (0.19.1 prints it)
+# Of settings that a log states; those of the flags.
+LARGEST = {
+    "tensor_parallel_size": 4096,
+    "pipeline_parallel_size": 4096,
+    "data_parallel_size": 4096,
+    "block_size": 10**6,
+    "max_num_seqs": 10**6,
+    "max_num_batched_tokens": 10**8,
+    "max_model_len": 10**12,
+    "num_gpu_blocks_override": 10**12,
+}
+# What engines call the ways that --quantization knows.
+QUANTIZATIONS = {
+    "awq": "awq",
+    "awq_marlin": "awq",
+    "gptq": "gptq",
+    "gptq_marlin": "gptq",
+    "fp8": "fp8",
+    "bitsandbytes": "bitsandbytes",
+    "mxfp4": "mxfp4",
+}
 _COUNTS = (
     "tensor_parallel_size",
     "pipeline_parallel_size",
@@ -60,9 +82,34 @@ def with_log(inputs: SizeInputs, log: LogFacts) -> SizeInputs:
         stated["kv_cache_dtype"] = _dtype(log.kv_cache_dtype.value)
     if log.enforce_eager is not None:
         stated["enforce_eager"] = log.enforce_eager.value == "True"
-    if log.memory_utilization is not None and _is_of_engine(inputs, log):
-        stated["gpu_memory_utilization"] = float(log.memory_utilization.value)
+    if _is_of_engine(inputs, log) and (log.engine == "vllm" or log.memory_utilization is not None):
+        stated["gpu_memory_utilization"] = _utilization(log)
     return replace(inputs, **stated)  # type: ignore[arg-type]
+
+
+def _utilization(log: LogFacts) -> float | None:
+    """The fraction that counted; None: the engine's present default.
+
+    The budget that vLLM prints has more digits than the fraction. A log prints a fraction that was
+    set, so a flag beside a log without one asks for another.
+    """
+    if log.budget is not None and log.total_memory is not None:
+        return float(log.budget.value / log.total_memory.value)
+    if log.memory_utilization is not None:
+        return float(log.memory_utilization.value)
+    old = log.engine == "vllm" and version_of(log) < FIRST_WITH_092
+    return 0.90 if old else None
+
+
+def check_figures(log: LogFacts) -> None:
+    """Raise UserError where a log states a setting that no flag would take."""
+    for name, largest in LARGEST.items():
+        reading = getattr(log, name)
+        if reading is not None and not 1 <= reading.value <= largest:
+            raise UserError(
+                f"{log.path}:{reading.line_number}: {name} is {float(reading.value):g}; it must be from 1 "
+                f"to {largest:,}: is the line whole?"
+            )
 
 
 def free_before_load(log: LogFacts) -> Stated | None:

@@ -21,7 +21,14 @@ from kvtwin.sim.sizing.size import size
 from kvtwin.sim.sizing.terms import Source
 from kvtwin.traces import UserError
 
-from .from_log import free_before_load, memory_of_log, stated_pool, with_log
+from .from_log import (
+    QUANTIZATIONS,
+    check_figures,
+    free_before_load,
+    memory_of_log,
+    stated_pool,
+    with_log,
+)
 from .options import SizeInputs
 
 LARGEST_GIB = 10**6
@@ -74,12 +81,14 @@ def load_setting(inputs: SizeInputs, log: LogFacts | None) -> Setting:
         accounting = find_accounting(inputs.accounting or "vllm")
         deployment, logged = _deployment(inputs, None), None
     else:
+        check_figures(log)
         accounting = find_accounting(inputs.accounting or log.engine)
         of_log = with_log(inputs, log)
-        plain = _deployment(_as_stored(of_log, inputs, log), log)
+        stored = _as_stored(of_log, inputs, log)
+        plain = _deployment(stored, log)
         _check_model(plain, inputs, log)
         logged = memory_of_log(plain, accounting, log)
-        asked = _deployment(_flags_over(inputs, of_log), log)
+        asked = _deployment(_flags_over(inputs, stored), log)
         settings = {
             name: getattr(asked, name)
             for name in CHANGEABLE
@@ -99,15 +108,26 @@ def _flags_over(inputs: SizeInputs, of_log: SizeInputs) -> SizeInputs:
 
 
 def _as_stored(of_log: SizeInputs, inputs: SizeInputs, log: LogFacts) -> SizeInputs:
-    """--quantization may say how the log's own weights are stored, or what to change them to."""
-    if inputs.quantization is None or log.weights is None:
-        return replace(of_log, quantization=None)
-    ranks = of_log.tensor_parallel_size or 1
+    """How the log's own weights are stored: as it names it, or as the flag does where that is nearer.
+
+    --quantization may say how they are stored, or what to change them to.
+    """
     plain = replace(of_log, quantization=None)
-    return min(
-        (plain, of_log),
-        key=lambda said: abs(_model(said).weight_bytes_per_rank(ranks) - log.weights.num_bytes),
-    )
+    if inputs.model is not None and _is_path(inputs.model):
+        return plain  # the file itself says
+    named = QUANTIZATIONS.get(log.quantization.value.lower()) if log.quantization else None
+    possible = [plain]
+    for name in {named, inputs.quantization} - {None}:
+        said = replace(plain, quantization=name)
+        try:
+            _model(said)
+        except UserError:  # shipped quantised, or has no experts
+            continue
+        possible.append(said)
+    if log.weights is None:
+        return next((said for said in possible if said.quantization == named), plain)
+    stated, ranks = log.weights.num_bytes, plain.tensor_parallel_size or 1
+    return min(possible, key=lambda said: abs(_model(said).weight_bytes_per_rank(ranks) - stated))
 
 
 def _check_model(plain: Deployment, inputs: SizeInputs, log: LogFacts) -> None:
@@ -182,7 +202,7 @@ def _deployment(stated: SizeInputs, log: LogFacts | None) -> Deployment:
 
 
 def _model(stated: SizeInputs) -> ModelSpec:
-    if stated.model is None:
+    if not stated.model:
         raise UserError("no --model given; give a name, e.g. llama-3.1-8b, or a config.json")
     is_path = _is_path(stated.model)
     model = read_model(Path(stated.model)) if is_path else find_model(stated.model)

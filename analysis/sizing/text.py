@@ -46,12 +46,16 @@ def verdict(facts: Facts) -> str:
     """One sentence: does it fit, and what does it hold."""
     setting = facts["setting"]
     what = f"{facts['model']} on {_gpus(facts)} ({facts['accounting']})"
+    log = facts["log"]
+    contradiction = ""
+    if log is not None and log["first_disagreement"] is not None:
+        contradiction = f"; the log contradicts itself: {log['first_disagreement']}"
     if not facts["starts"]:
-        return f"Does not fit: {what}: {facts['problem']}; {_remedy(facts)}."
+        return f"Does not fit: {what}: {facts['problem']}; {_remedy(facts)}{contradiction}."
     if not facts["works"]:
         return (
             f"Starts, but serves no request of max_model_len ({setting['max_model_len']:,}): {what}: the "
-            f"longest has {facts['longest_allowed']:,} tokens; {_remedy(facts)}."
+            f"longest has {facts['longest_allowed']:,} tokens; {_remedy(facts)}{contradiction}."
         )
     fits = (
         f"Fits: {what} holds {_replicas(facts, facts['pool']['num_tokens']):,} KV tokens, "
@@ -65,10 +69,7 @@ def verdict(facts: Facts) -> str:
         )
     elif mix is not None:
         fits += f", or about {math.floor(mix['num_running']):,} of {mix['name']} at a time"
-    log = facts["log"]
-    if log is not None and log["first_disagreement"] is not None:
-        fits += f"; the log contradicts itself: {log['first_disagreement']}"
-    return f"{fits}."
+    return f"{fits}{contradiction}."
 
 
 def _remedy(facts: Facts) -> str:
@@ -211,13 +212,17 @@ def _log(log: Facts) -> Iterator[str]:
         )
         yield (
             f"  {row['figure'].replace('_', ' ')}: line {row['line_number']} says {printed}, "
-            f"predicted {predicted} ({100 * row['difference']:+.2f} %)"
+            f"predicted {predicted}{_percent(row['difference'])}"
         )
     for check in log["checks"]:
         if check["verdict"] != "not applicable":
             yield f"  {check['text']}"
     for note in log["notes"]:
         yield f"  {note}"
+
+
+def _percent(difference: float | None) -> str:
+    return "" if difference is None else f" ({100 * difference:+.2f} %)"
 
 
 def _figure(name: str, value: float) -> str:
