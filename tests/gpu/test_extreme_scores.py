@@ -127,3 +127,19 @@ def test_paged_prefill_with_sinks_that_weigh_nothing(ops: Any) -> None:
     )
     assert out[0].unique().tolist() == [21]
     assert out[1].unique().tolist() == [0]
+
+
+@BACKENDS
+def test_paged_prefill_of_rows_that_see_nothing_of_the_first_tile(ops: Any) -> None:
+    """A window of 3 in a query tile of 48: late rows see their first key in the third tile of 16."""
+    out = ops.paged_prefill(
+        unit_query(CONTEXT_LEN),
+        **inputs(0, 0.0),
+        query_starts=torch.tensor([0, CONTEXT_LEN], dtype=torch.int32),
+        scale=1.0,
+        window=3,
+        tuning=Tuning(TILE, 4, 2, query_rows=64),
+    )
+    # All scores are 0: the mean of token - 1, token and token + 1.
+    for token in range(2, CONTEXT_LEN):
+        assert out[token].unique().tolist() == [token]

@@ -9,8 +9,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "mutants"))
 
+import verdicts
+from catalogue import MUTANTS
 from mutant import Mutant
-from run_mutants import MUTANTS, Verdict, plant, render
+from run_mutants import plant
+from verdicts import Verdict, render
 
 GPU = Path(__file__).parents[2] / "gpu"
 
@@ -57,13 +60,27 @@ def test_the_planted_copy_is_apart_from_the_kernels(tmp_path: Path) -> None:
 def test_the_report_counts_proved_survivors_apart() -> None:
     killed, survived = MUTANTS[:2]
     proved = next(mutant for mutant in MUTANTS if mutant.why_equivalent)
-    verdicts = [
+    found = [
         Verdict(killed, "tests/gpu/test_x.py::test_y", "assert 1 == 2", 1.0),
         Verdict(survived, "", "", 1.0),
         Verdict(proved, "", "", 1.0),
     ]
-    text = render(verdicts)
+    text = render(found)
     assert "3 mutants: 1 killed, 1 equivalent, 1 survived: 50.0% of those that are faults." in text
     assert f"| {killed.name} | {killed.file} | test_x.py::test_y | assert 1 == 2 |" in text
     assert f"- {survived.name}: **not explained**" in text
     assert f"- {proved.name}: {proved.why_equivalent}" in text
+
+
+def test_kills_are_kept_for_the_same_kernels_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verdicts, "LAST_RUN", tmp_path / "out" / "mutants.json")
+    with pytest.raises(SystemExit, match="run all mutants first"):
+        verdicts.killed_before()
+    killed, survived = (Verdict(MUTANTS[n], killer, "", 1.0) for n, killer in ((0, "a"), (1, "")))
+    verdicts.save([killed, survived])
+    assert verdicts.killed_before() == [killed]
+    monkeypatch.setattr(verdicts, "kernels_hash", lambda: "others")
+    with pytest.raises(SystemExit, match="the kernels have changed"):
+        verdicts.killed_before()

@@ -14,58 +14,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 os.environ["TRITON_INTERPRET"] = "1"
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parent))
 
-import faults_attention
-import faults_copies
-import faults_decode
-import faults_prefill
 import pytest
-import torch
-import triton
+from catalogue import MUTANTS, OFFSETS, OPERATIONS, RESULTS, ROOT
 from mutant import Mutant
+from verdicts import Verdict, killed_before, render, save  # loads torch and triton, once for all
 
-ROOT = Path(__file__).parents[3]
-MUTANTS = (
-    *faults_attention.FAULTS,
-    *faults_decode.FAULTS,
-    *faults_prefill.FAULTS,
-    *faults_copies.FAULTS,
-)
-# What looks at the results of kernels; offsets of more than 32 bits have tests of their own.
-RESULTS = ("tests/gpu/test_kernel_matrix.py", "tests/gpu/test_extreme_scores.py")
-OFFSETS = ("tests/gpu/test_long_strides.py", "tests/gpu/test_large_pools.py")
-# Which operations a file is part of: only their tests run, those of the first before the others.
-OPERATIONS = {
-    "kernels/attend.py": ("paged_decode", "paged_prefill"),
-    "kernels/merge.py": ("merge_partials", "paged_decode"),
-    "kernels/paged_decode.py": ("paged_decode", "contiguous_decode"),
-    "kernels/paged_prefill.py": ("paged_prefill",),
-    "kernels/store_kv.py": ("store_kv",),
-    "kernels/copy_blocks.py": ("copy_blocks", "swap_blocks"),
-    "kernels/swap_blocks.py": ("swap_blocks",),
-    "arguments/swaps.py": ("swap_blocks",),
-}
 TIMEOUT_FACTOR = 4
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """`killer`: the test that failed, `crash`, `timeout`, or empty if all passed."""
-
-    mutant: Mutant
-    killer: str
-    reason: str
-    wall_s: float
-
-    @property
-    def is_killed(self) -> bool:
-        return bool(self.killer)
 
 
 class FirstFailure:
@@ -197,54 +157,17 @@ def baseline_s(tree: Path, place: Path) -> float:
     return verdict.wall_s
 
 
-def render(verdicts: Sequence[Verdict]) -> str:
-    """Return the report."""
-    order = {mutant.name: number for number, mutant in enumerate(MUTANTS)}
-    verdicts = sorted(verdicts, key=lambda verdict: order[verdict.mutant.name])
-    num_killed = sum(verdict.is_killed for verdict in verdicts)
-    survivors = [verdict.mutant for verdict in verdicts if not verdict.is_killed]
-    proved = [mutant for mutant in survivors if mutant.why_equivalent]
-    num_real = len(verdicts) - len(proved)
-    lines = [
-        "# Mutants of the kernels",
-        "",
-        "`make mutants`",
-        "",
-        "Each line is one fault planted in a copy of the kernels, run in Triton's interpreter on a CPU, and the first",
-        "test that fails. Nothing here ran on a GPU: what a compiler does wrong, or a race that needs two programs at",
-        "once, is not planted.",
-        "",
-        f"{len(verdicts)} mutants: {num_killed} killed, {len(proved)} equivalent, "
-        f"{len(survivors) - len(proved)} survived: {num_killed / num_real:.1%} of those that are faults.",
-        "",
-        "| mutant | file | first test that fails | how |",
-        "|---|---|---|---|",
-    ]
-    for verdict in verdicts:
-        killer = verdict.killer.removeprefix("tests/gpu/") or "**none**"
-        reason = verdict.reason.replace("|", "\\|")[:120]
-        lines.append(f"| {verdict.mutant.name} | {verdict.mutant.file} | {killer} | {reason} |")
-    lines += ["", "## Survivors", ""]
-    for mutant in survivors:
-        lines.append(f"- {mutant.name}: {mutant.why_equivalent or '**not explained**'}")
-    if not survivors:
-        lines.append("None.")
-    lines += [
-        "",
-        f"torch {torch.__version__}, triton {triton.__version__}; tests: {', '.join([*RESULTS, *OFFSETS])}.",
-    ]
-    return "\n".join(lines) + "\n"
-
-
 def main() -> int:
     """Run, write the report, and return 1 if a mutant survived without a proof."""
     parser = argparse.ArgumentParser(prog="make mutants")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", default="", help="mutants whose name contains this")
+    parser.add_argument("--survivors", action="store_true", help="again, those of the last run")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    mutants = [mutant for mutant in MUTANTS if options.only in mutant.name]
-    verdicts = []
+    verdicts = killed_before() if options.survivors else []
+    done = {verdict.mutant.name for verdict in verdicts}
+    mutants = [m for m in MUTANTS if options.only in m.name and m.name not in done]
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         tree = snapshot(place)
@@ -254,7 +177,10 @@ def main() -> int:
         for verdict in run_all(mutants, tree, place, options.jobs, timeout_s):
             verdicts.append(verdict)
             word = f"killed by {verdict.killer}" if verdict.is_killed else "SURVIVED"
-            print(f"{len(verdicts)}/{len(mutants)} {verdict.mutant.name}: {word}", flush=True)
+            number = len(verdicts) - len(done)
+            print(f"{number}/{len(mutants)} {verdict.mutant.name}: {word}", flush=True)
+    if not options.only:
+        save(verdicts)
     if options.out is not None:
         options.out.write_text(render(verdicts), encoding="utf-8")
     unexplained = [v for v in verdicts if not v.is_killed and not v.mutant.why_equivalent]
