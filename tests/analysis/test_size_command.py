@@ -138,6 +138,26 @@ def test_a_trace_is_a_length_mix(capsys: pytest.CaptureFixture[str], tmp_path: P
     assert found["lengths"]["num_running"] > found["lengths"]["num_running_reserved"]
 
 
+def test_what_is_estimated_is_stamped(capsys: pytest.CaptureFixture[str]) -> None:
+    stamp = "UNCALIBRATED: activations, cuda graphs, non torch: estimated"
+    assert any(note.startswith(stamp) for note in facts(capsys, *LLAMA)["notes"])
+    _, out, _ = invoke(capsys, *LLAMA)
+    assert f"Note: {stamp}" in out
+
+
+def test_replicas_hold_as_much_each(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = [*LLAMA, "--lengths", "mean:1000,100"]
+    one = facts(capsys, *asked)
+    two = facts(capsys, *asked, "--data-parallel-size", "2")
+    for name in ("num_running", "num_running_reserved"):
+        assert two["lengths"][name] == pytest.approx(2 * one["lengths"][name])
+    assert f"holds {2 * one['pool']['num_tokens']:,} KV tokens" in two["verdict"]
+    # There is memory for more than may run.
+    assert one["lengths"]["num_running"] > 256
+    assert one["verdict"].endswith("max_num_seqs stops at 256.")
+    assert two["verdict"].endswith("max_num_seqs stops at 512.")
+
+
 def test_levers_are_sized_again(capsys: pytest.CaptureFixture[str]) -> None:
     levers = {lever["change"]: lever for lever in facts(capsys, *LLAMA)["levers"]}
     now = levers["as asked"]
