@@ -91,8 +91,13 @@ CASES: list[tuple[str, str | bytes, str, tuple[str, ...]]] = [
         ("bytes", "limit"),
     ),
     # columns and formats
-    ("columns", "arrived_at,num_prefill_tokens\n0,1\n", " no known format", ("azure, ", "vidur, ")),
-    ("columns seen", "a,b\n0,1\n", " no known format", ("columns seen: a, b",)),
+    (
+        "columns",
+        "arrived_at,num_prefill_tokens\n0,1\n",
+        " no known format",
+        ("azure, ", "closest is vidur (CSV with num_prefill_tokens, num_decode_tokens, "),
+    ),
+    ("columns seen", "a,b\n0,1\n", " no known format", ("columns seen: a, b; formats: ",)),
     ("duplicate", VIDUR[:-1] + ",arrived_at\n0,1,1,0\n", " line 1: ", ("arrived_at", "twice")),
     ("two formats", VIDUR[:-1] + "," + OWN + "0,1,1,0,1,1,\n", " fits ", ("vidur and kvtwin-csv",)),
     ("no rows", VIDUR, ": the trace is empty", ("no rows",)),
@@ -111,7 +116,12 @@ CASES: list[tuple[str, str | bytes, str, tuple[str, ...]]] = [
     ("JSON blank lines", f"\n{GOOD_ROW}\r\n\n{{}}", " line 5: ", ("timestamp is missing",)),
     ("JSON BOM", b"\xef\xbb\xbf" + (GOOD_ROW + "{}").encode(), " line 2: ", ("is missing",)),
     ("key", GOOD_ROW + mooncake(hash_ids=None), " line 2: ", ("hash_ids is missing", "timestamp")),
-    ("other keys", '{"input_toks": 1}', " no known format", ("input_toks", "formats:")),
+    (
+        "other keys",
+        '{"input_toks": 1}',
+        " no known format",
+        ("closest is llmservingsim (JSONL with input_toks, ",),
+    ),
     ("JSON zero", mooncake(output_length=0), " line 1: ", ("output_length is 0",)),
     ("JSON fraction", mooncake(input_length=12.5), " line 1: ", ("input_length is 12.5",)),
     ("JSON text", mooncake(input_length="12"), " line 1: ", ('input_length is "12"',)),
@@ -179,5 +189,7 @@ def test_named_format_that_does_not_fit(tmp_path: Path) -> None:
         open_trace(path, "mooncake")
     with pytest.raises(UserError, match=r"is not a Parquet file; format kvtwin-parquet does not"):
         open_trace(path, "kvtwin-parquet")
-    with pytest.raises(UserError, match=r"format is nonsense; it must be one of: azure, burstgpt, "):
+    with pytest.raises(
+        UserError, match=r"format is nonsense; it must be one of: azure, burstgpt, "
+    ):
         open_trace(path, "nonsense")

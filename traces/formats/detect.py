@@ -1,5 +1,6 @@
 """Which format an input is in."""
 
+import re
 from typing import NoReturn
 
 from ..errors import UserError
@@ -7,6 +8,8 @@ from .checks import fail_at, shown
 from .registry import FORMATS, load_format
 from .source import Head, header_columns
 from .table import shown_names
+
+_NAME = re.compile(r"\w{4,}")
 
 
 def format_of(head: Head, format: str | None, has_columns: bool) -> str:
@@ -49,4 +52,14 @@ def _fail(head: Head) -> NoReturn:
         seen = f"its first line is the object {shown(first_line.decode(errors='replace'))}"
     else:
         seen = f"columns seen: {shown_names(header_columns(first_line))}"
-    raise UserError(f"{head.path} is in no known format; {seen}; formats: {', '.join(FORMATS)}")
+    raise UserError(
+        f"{head.path} is in no known format; {seen}{_closest(head)}; formats: {', '.join(FORMATS)}"
+    )
+
+
+def _closest(head: Head) -> str:
+    """The format with most of the names that the file has, and what else it needs."""
+    seen = head.columns if head.row is None else head.row.keys()
+    names = {name: len(seen & set(_NAME.findall(load_format(name).SHAPE))) for name in FORMATS}
+    best = max(names, key=names.__getitem__)
+    return f"; closest is {best} ({load_format(best).SHAPE})" if names[best] else ""
