@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from kvtwin.sim import RunConfig
-from kvtwin.traces import Trace, UserError, open_trace, synthesize
+from kvtwin.traces import Trace, UserError, scan_trace, synthesize
 
 from .options import Inputs
 from .trace_flags import read_trace
@@ -51,7 +51,7 @@ def load_config(inputs: Inputs, policy: str | None) -> RunConfig:
         name: value for name, value in vars(inputs).items() if name in names and value is not None
     }
     if inputs.trace is not None:
-        _check_is_file(inputs.trace)
+        _check_is_trace(inputs, inputs.trace)
     unnamed = inputs.config is None and inputs.model is None and inputs.gpu is None
     if unnamed and inputs.trace is not None:
         raise UserError(
@@ -98,13 +98,15 @@ def load_trace(inputs: Inputs, seed: int) -> Trace:
     return trace
 
 
-def _check_is_file(path: Path) -> None:
+def _check_is_trace(inputs: Inputs, path: Path) -> None:
+    """Raises UserError if a path is neither a file nor a folder of a known kind. Reads its beginning only."""
     try:
         is_file = path.is_file()
     except OSError:
         is_file = False
     if not is_file:
-        open_trace(path)  # says what is wrong with the path
+        with scan_trace(path, inputs.format, inputs.options(seed=0)):
+            pass
 
 
 def _generated(inputs: Inputs, seed: int) -> Trace:

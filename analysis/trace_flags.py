@@ -100,8 +100,9 @@ def read_trace(path: "Path", flags: TraceFlags, num_requests: int | None, seed: 
     from kvtwin.traces import open_trace, select, spread_batches
 
     selection = flags.selection(num_requests, seed)
-    trace = open_trace(path, flags.format, flags.options(seed), selection.most_read)
-    # Before anything is left out: how long a batch has is seen from the whole.
+    # How long a batch has to spread is seen from the whole, before anything is left out.
+    most_read = None if flags.spread else selection.most_read
+    trace = open_trace(path, flags.format, flags.options(seed), most_read)
     trace = select(spread_batches(trace) if flags.spread else trace, selection)
     if flags.time_scale is not None:
         trace = trace.scale_time(flags.time_scale)
