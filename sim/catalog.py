@@ -61,8 +61,25 @@ def _rows() -> dict[str, Any]:
 
 
 @functools.cache
+def _entries(table: str) -> dict[str, dict[str, Any]]:
+    """Rows by name, each followed by its variants, which have the row's fields and then their own."""
+    entries: dict[str, dict[str, Any]] = {}
+    for row in _rows()[table]:
+        plain = {**row, "aliases": tuple(row.get("aliases", ()))}
+        variants = plain.pop("variants", ())
+        entries[row["name"]] = plain
+        for own in variants:
+            config = {**row["config"], **own["config"]}
+            entries[own["name"]] = {**plain, "aliases": (), "note": "", **own, "config": config}
+    return entries
+
+
+@functools.cache
 def models() -> tuple[ModelSpec, ...]:
-    """Every model of the catalogue, in its order. `find_model` builds one and is far quicker."""
+    """Every row of the models, in its order, without the variants.
+
+    `find_model` builds one model and is far quicker.
+    """
     return tuple(_model(row["name"]) for row in _rows()["models"])
 
 
@@ -75,8 +92,8 @@ def gpus() -> tuple[GpuSpec, ...]:
 def find_model(name: str) -> ModelSpec:
     """The model of that name or alias, without regard to case, separators and organisation.
 
-    Leading parts are enough where only one model has them. Raises UserError for unknown and
-    ambiguous names.
+    A variant is found by its own name. Leading parts are enough where only one row has them. Raises
+    UserError for unknown and ambiguous names.
     """
     return _model(_find("model", name))
 
@@ -89,21 +106,16 @@ def find_gpu(name: str) -> GpuSpec:
     return _gpu(_find("gpu", name, _OTHER_GPUS))
 
 
-def _row(table: str, name: str) -> dict[str, Any]:
-    (row,) = [row for row in _rows()[table] if row["name"] == name]
-    return {**row, "aliases": tuple(row.get("aliases", ()))}
-
-
 @functools.cache
 def _gpu(name: str) -> GpuSpec:
-    return GpuSpec(**_row("gpus", name))
+    return GpuSpec(**_entries("gpus")[name])
 
 
 @functools.cache
 def _model(name: str) -> ModelSpec:
-    row = _row("models", name)
-    config = row.pop("config")
-    return model_from_config(config, where=f"catalog.toml: {name}", **row)
+    fields = dict(_entries("models")[name])
+    config = fields.pop("config")
+    return model_from_config(config, where=f"catalog.toml: {name}", **fields)
 
 
 def _find(flag: str, name: str, otherwise: str = "") -> str:
@@ -111,9 +123,8 @@ def _find(flag: str, name: str, otherwise: str = "") -> str:
 
     `otherwise`: what else to do where it has none.
     """
-    spellings: dict[str, tuple[str, ...]] = {
-        row["name"]: (row["name"], *row.get("aliases", ())) for row in _rows()[f"{flag}s"]
-    }
+    table = f"{flag}s"
+    spellings = {known: (known, *entry["aliases"]) for known, entry in _entries(table).items()}
     key = name_key(name)
     for known, spelled in spellings.items():
         if key in map(name_key, spelled):
@@ -121,7 +132,8 @@ def _find(flag: str, name: str, otherwise: str = "") -> str:
     # Whole parts only: `llama-3.1` may stand for a name that begins so, `opt-1` must not become
     # OPT-13B.
     parts = name_parts(name)
-    fits = [known for known in spellings if parts and _starts_with(name_parts(known), key)]
+    rows: list[str] = [row["name"] for row in _rows()[table]]
+    fits = [known for known in rows if parts and _starts_with(name_parts(known), key)]
     if len(fits) == 1:
         return fits[0]
     if fits:
@@ -130,7 +142,7 @@ def _find(flag: str, name: str, otherwise: str = "") -> str:
         )
     hint = did_you_mean(name, [spelling for spelled in spellings.values() for spelling in spelled])
     raise UserError(
-        f"--{flag} {name} is not in the catalogue{hint}; known are: {', '.join(spellings)}{otherwise}"
+        f"--{flag} {name} is not in the catalogue{hint}; known are: {', '.join(rows)}{otherwise}"
     )
 
 

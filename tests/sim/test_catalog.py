@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvtwin.sim.catalog import find_gpu, find_model, gpus, models
+from kvtwin.sim.catalog import GpuSpec, find_gpu, find_model, gpus, models
 from kvtwin.sim.checkpoint import quantize
 from kvtwin.sim.model import ModelSpec
 from kvtwin.sim.names import name_key, nearest
@@ -183,12 +183,16 @@ def test_gpus_are_found_as_people_write_them(typed: str, name: str) -> None:
     assert find_gpu(typed).name == name
 
 
+def spellings(spec: ModelSpec | GpuSpec) -> tuple[str, ...]:
+    return (spec.name, *spec.aliases)
+
+
 def test_every_spelling_of_a_row_finds_that_row_and_no_other() -> None:
     for find, specs in ((find_model, models()), (find_gpu, gpus())):
-        keys = [name_key(name) for spec in specs for name in (spec.name, *spec.aliases)]
+        keys = [name_key(name) for spec in specs for name in spellings(spec)]
         assert len(set(keys)) == len(keys), "two spellings mean the same"
         for spec in specs:
-            for name in (spec.name, *spec.aliases):
+            for name in spellings(spec):
                 assert find(name.upper().replace("-", " ")).name == spec.name
 
 
