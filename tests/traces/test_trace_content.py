@@ -77,6 +77,8 @@ def test_prefixes_are_those_of_the_first_owner(case: tuple[Trace, list[list[Toke
                 break
             wanted.append(first)
         assert owner_of == wanted
+        owners = prefixes.owners[a:b]
+        assert (owners[1:] != owners[:-1]).all()  # a segment for each owner, not more
     seen = [max((common(mine, t) for t in tokens[:i]), default=0) for i, mine in enumerate(tokens)]
     assert prefixes.num_seen_tokens().tolist() == seen
 
@@ -138,6 +140,10 @@ def test_neighbouring_ids_across_a_stream_are_not_one_piece() -> None:
     content = content_of_block_ids(16, ids, np.array([0, 2]), np.array([32]))
     assert content.streams.tolist() == [0, 1]
     assert content.starts.tolist() == [(2**31 - 1) * 16, 0]
+    # The next place, but of another stream.
+    ids = np.array([5, 2**31 + 6], dtype=np.uint64)
+    content = content_of_block_ids(16, ids, np.array([0, 2]), np.array([32]))
+    assert content.streams.tolist() == [0, 1]
 
 
 def test_scopes_keep_equal_ids_apart() -> None:

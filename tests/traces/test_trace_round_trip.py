@@ -1,5 +1,6 @@
 """What is written comes back, and nothing is ever half-written."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -130,6 +131,17 @@ def test_mooncake_has_whole_milliseconds_and_ids_of_blocks(tmp_path: Path) -> No
         '{"timestamp": 1, "input_length": 600, "output_length": 1, "hash_ids": [0, 2]}',
         '{"timestamp": 2, "input_length": 512, "output_length": 1, "hash_ids": [0]}',
     ]
+
+
+def test_mooncake_heads_of_one_prompt_that_differ_in_length_differ_in_their_last_id(
+    tmp_path: Path,
+) -> None:
+    content = content_of([[(1, 0, 700)], [(1, 0, 600)], [(1, 0, 650)], [(1, 0, 600)]])
+    ones = np.ones(4, dtype=np.int64)
+    chunk = TraceChunk(ones - 1, np.array([700, 600, 650, 600]), ones, -ones, content)
+    write_trace(Trace("t", "any", (chunk,)), tmp_path / "t.jsonl", "mooncake")
+    rows = map(json.loads, (tmp_path / "t.jsonl").read_text().splitlines())
+    assert [row["hash_ids"] for row in rows] == [[0, 1], [0, 2], [0, 3], [0, 2]]
 
 
 @pytest.mark.parametrize("name", ["conversation_trace", "synthetic_trace"])
