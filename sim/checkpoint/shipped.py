@@ -14,6 +14,11 @@ from .fields import Fields
 from .quantization import QUANTIZATIONS, Format, requantized
 
 _MAX_PATTERN_CHARS = 400
+# What may take Python's matcher longer than anyone waits: a repeated group, and many repetitions in
+# a row (it tries all ways to share a name out among them). Files have been seen with three.
+_REPEATED_GROUP = re.compile(r"\)[*+{]")
+_REPETITION = re.compile(r"(?<!\\)[*+{]")
+_MAX_REPETITIONS = 5
 
 
 class Patterns:
@@ -131,6 +136,12 @@ def _pattern(fields: Fields, name: str, entry: object) -> str:
     if not isinstance(entry, str) or len(entry) > _MAX_PATTERN_CHARS:
         fields.refuse(name, f"must hold names of at most {_MAX_PATTERN_CHARS} characters")
     if entry.startswith("re:"):
+        if _REPEATED_GROUP.search(entry) or len(_REPETITION.findall(entry)) > _MAX_REPETITIONS:
+            fields.refuse(
+                name,
+                f"must not hold {entry[:80]!r}: a repeated group, or more than {_MAX_REPETITIONS} "
+                "repetitions (*, + or {), could take for ever to match; write the names out",
+            )
         try:
             re.compile(entry[3:])
         except (re.error, OverflowError, RecursionError):

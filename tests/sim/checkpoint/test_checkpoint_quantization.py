@@ -1,5 +1,6 @@
 """Bytes of quantised weights, counted tensor by tensor as the files have them."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -124,11 +125,67 @@ def test_what_is_left_out_of_one_layer_keeps_16_bits() -> None:
     assert model.weight_bytes == everywhere + HIDDEN * HIDDEN - 4
 
 
+@pytest.mark.parametrize(
+    ("pattern", "plain"),
+    [
+        ("re:.*lm_head", ()),
+        ("re:.*mlp.gate$", ()),
+        ("re:.*self_attn.(q|k)_proj$", ("q_proj", "k_proj")),
+        (r"re:model\.layers\.\d+\.self_attn\..*", ("q_proj", "k_proj", "v_proj", "o_proj")),
+        ("re:.*layers.[0-9]+.*mlp.*(gate|up)_proj", ("gate_proj", "up_proj")),
+    ],
+)
+def test_patterns_of_real_files_are_matched(pattern: str, plain: tuple[str, ...]) -> None:
+    each = total(lambda i, o: i * o + 4, plain=plain)
+    assert read({"quant_method": "fp8", "ignore": [pattern]}).weight_bytes == each
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "^(([a-z_.0-9])+)+!$",
+        "(model|layers|.)*!",
+        "([a-z]|.){2,}!",
+        ".*.*.*.*.*.*!",
+    ],
+)
+def test_patterns_that_could_match_for_ever_are_refused(pattern: str) -> None:
+    """All names of modules begin as these do, and none ends so: every way to match them is tried."""
+    for quantization in (
+        {"quant_method": "fp8", "ignored_layers": [f"re:{pattern}"]},
+        {"quant_method": "gptq", "dynamic": {f"-:{pattern}": {}}},
+        {"quant_method": "bitsandbytes", "llm_int8_skip_modules": [f"re:{pattern}"]},
+    ):
+        with pytest.raises(UserError) as refused:
+            read(quantization)
+        assert str(refused.value).startswith("config.json: quantization_config: ")
+        assert f"must not hold 're:{pattern}': a repeated group, or more" in str(refused.value)
+        assert "\n" not in str(refused.value)
+
+
 def test_compressed_tensors_pack_the_head_unless_told_not_to() -> None:
     kept, packed = group(W8), group(W8)
     packed["ignore"] = []
     saved = read(kept).weight_bytes - read(packed).weight_bytes
     assert saved == VOCAB * HIDDEN - 2 * VOCAB
+
+
+@pytest.mark.parametrize(
+    ("name", "each"),
+    [
+        ("fp8", lambda i, o: i * o + 4),
+        ("fp8-block", block_fp8),
+        ("int8", lambda i, o: i * o + 2 * o),
+        ("awq", awq),
+        ("gptq", gptq),
+        ("w4a16", lambda i, o: i * o // 2 + 2 * (i // 128) * o),
+        ("nvfp4", lambda i, o: i * o // 2 + i * o // 16 + 8),
+        ("bitsandbytes", lambda i, o: i * o // 2 + i * o // 64),
+    ],
+)
+def test_what_a_model_becomes_by_hand(name: str, each: Callable[[int, int], int]) -> None:
+    plain = model_from_config(DENSE, name="made", source="made", where="config.json")
+    assert quantize(plain, name).weight_bytes == total(each)
 
 
 def test_mxfp4_is_for_experts_only() -> None:
