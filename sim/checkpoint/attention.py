@@ -18,10 +18,11 @@ class Heads:
     head_dim: int
     latent_dim: int = 0
 
-    def memory(self, window: int) -> AttentionKv:
+    def memory(self, window: int, *, chunked: bool) -> AttentionKv:
         if self.latent_dim:
-            return AttentionKv(1, self.latent_dim, 0, window, replicated=True)
-        return AttentionKv(self.num_kv_heads, self.head_dim, self.head_dim, window)
+            return AttentionKv(1, self.latent_dim, 0, window, replicated=True, chunked=chunked)
+        width = self.head_dim
+        return AttentionKv(self.num_kv_heads, width, width, window, chunked=chunked)
 
 
 def read_heads(fields: Fields) -> Heads:

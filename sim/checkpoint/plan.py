@@ -11,13 +11,17 @@ from .windows import layer_kinds, windows
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """One layer. `keeps_kv` is false for attention that reads another layer's K and V."""
+    """One layer. `keeps_kv` is false for attention that reads another layer's K and V.
+
+    `chunked`: the window is a chunk, see AttentionKv.
+    """
 
     attends: bool
     is_recurrent: bool
     keeps_kv: bool
     window: int
     ffn: Literal["dense", "experts", "none"]
+    chunked: bool = False
 
 
 def plan_layers(
@@ -40,6 +44,7 @@ def plan_layers(
             keeps_kv=kind != "recurrent" and i < num_layers - shared,
             window=lengths[i],
             ffn="dense" if experts is None or i in experts.dense_layers else "experts",
+            chunked=kind == "chunk" and lengths[i] > 0,
         )
         for i, kind in enumerate(kinds)
     )

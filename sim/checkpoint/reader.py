@@ -150,7 +150,8 @@ def _layers(
         if plan.is_recurrent:
             layers.append(state)
         else:
-            layers.append(heads.memory(plan.window) if plan.keeps_kv else None)
+            memory = heads.memory(plan.window, chunked=plan.chunked)
+            layers.append(memory if plan.keeps_kv else None)
     return tuple(layers), weights
 
 

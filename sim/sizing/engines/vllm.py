@@ -164,7 +164,10 @@ class Vllm(Accounting):
         )
 
     def _groups(self, deployment: Deployment) -> tuple[Group, ...]:
-        return group_layers(layer_specs(deployment), hybrid=self.hybrid)
+        """Without the hybrid manager where attention is chunked, too (`config/vllm.py`, unless
+        VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE is set)."""
+        chunked = any(layer.chunked for layer in deployment.model.attention_layers)
+        return group_layers(layer_specs(deployment), hybrid=self.hybrid and not chunked)
 
 
 def _step_limits(deployment: Deployment) -> tuple[int, int]:

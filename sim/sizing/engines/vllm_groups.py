@@ -33,12 +33,15 @@ class Group:
 
         `v1/kv_cache_interface.py`, max_memory_usage_bytes of each spec: a window counts its last
         W - 1 tokens and all tokens in flight, and one block more, because it may begin inside one.
+        A chunk is counted in full, without that block.
         """
         spec = self.spec
         if spec.kind == "state":
             return states
         if spec.keeps_all_tokens:
             return math.ceil(num_tokens / spec.block_size)
+        if spec.kind == "chunk":
+            return math.ceil(min(spec.window + in_flight, num_tokens) / spec.block_size)
         kept = min(spec.window - 1 + in_flight, num_tokens)
         return math.ceil(kept / spec.block_size) + 1
 
@@ -46,7 +49,8 @@ class Group:
         """Blocks of one decoding request with `num_tokens` committed tokens, at most.
 
         Blocks wholly behind the window are freed before each step: W tokens lie in at most
-        ceil((W - 1) / block size) + 1.
+        ceil((W - 1) / block size) + 1. A chunk of whole blocks begins with one, so it lies in W /
+        block size.
         """
         spec = self.spec
         if spec.kind == "state":
@@ -54,6 +58,8 @@ class Group:
         blocks = math.ceil(num_tokens / spec.block_size)
         if spec.keeps_all_tokens:
             return blocks
+        if spec.kind == "chunk" and spec.window % spec.block_size == 0:
+            return min(blocks, spec.window // spec.block_size)
         return min(blocks, math.ceil((spec.window - 1) / spec.block_size) + 1)
 
 

@@ -15,7 +15,7 @@ DEFAULT_BLOCK_SIZE = 16  # `config/cache.py`: CacheConfig.DEFAULT_BLOCK_SIZE
 BLOCK_ALIGNMENT = 16
 LATENT_BLOCK_ALIGNMENT = 128
 
-Kind = Literal["full", "latent", "window", "latent window", "state"]
+Kind = Literal["full", "latent", "window", "latent window", "chunk", "state"]
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,8 @@ def _attention_spec(layer: AttentionKv, deployment: Deployment, block_size: int)
     ranks = deployment.tensor_parallel_size
     elements = layer.elements_per_token(ranks)
     kind: Kind = "window" if layer.window else "full"
+    if layer.chunked:
+        kind = "chunk"
     if layer.replicated:
         kind = "latent window" if layer.window else "latent"
     return LayerSpec(

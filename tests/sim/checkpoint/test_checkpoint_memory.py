@@ -86,6 +86,16 @@ def test_windows_are_where_the_classes_put_them(
     assert windows(**changes) == expected
 
 
+def test_only_chunks_are_chunked() -> None:
+    model = read(
+        model_type="llama4_text", num_local_experts=2, num_experts_per_tok=1,
+        intermediate_size_mlp=128, attention_chunk_size=512,
+    )  # fmt: skip
+    assert [layer.chunked for layer in model.attention_layers] == [True, True, True, False] * 2
+    windowed = read(sliding_window=100, layer_types=["full_attention", "sliding_attention"] * 4)
+    assert not any(layer.chunked for layer in windowed.attention_layers)
+
+
 def test_text_fields_may_lie_inside_a_multimodal_file() -> None:
     outer = {"model_type": "gemma3", "text_config": {**LLAMA, "model_type": "gemma3_text"}}
     outer["vision_config"] = {"hidden_size": 1152}
