@@ -73,7 +73,7 @@ def _smaller_blocks(sizing: Sizing, accounting: Accounting) -> str:
     deployment = sizing.deployment
     if deployment.num_gpu_blocks_override is not None:
         return ""
-    block_size = deployment.block_size or 1
+    block_size = deployment.block_size or sizing.pool.block_size
     while block_size > 1:
         block_size //= 2
         if _works(changed(deployment, accounting, block_size=block_size), accounting):

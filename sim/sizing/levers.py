@@ -27,7 +27,8 @@ class Lever:
     """One change, and what it makes of all replicas together; or why it cannot be made.
 
     `num_tokens`: KV tokens, as the engine counts them. `concurrency`: requests of max_model_len.
-    `longest_allowed`: tokens of the longest request, at most max_model_len.
+    `longest_allowed`: tokens of the longest request, at most max_model_len. `estimated`: a term of
+    the memory is an estimate, so these figures are, too.
     """
 
     change: str
@@ -36,6 +37,7 @@ class Lever:
     num_tokens: int
     concurrency: float
     longest_allowed: int
+    estimated: bool
     problem: str
 
     @classmethod
@@ -49,6 +51,7 @@ class Lever:
             num_tokens=replicas * sizing.pool.num_tokens,
             concurrency=float(replicas * sizing.concurrency),
             longest_allowed=sizing.longest_allowed,
+            estimated=any(term.source == "estimate" for term in sizing.terms),
             problem=sizing.problem,
         )
 

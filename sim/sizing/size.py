@@ -1,6 +1,7 @@
 """A deployment's KV pool under one engine's accounting, and whether the engine would start."""
 
 import math
+import re
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -97,7 +98,7 @@ def check_settings(deployment: Deployment, accounting: Accounting) -> None:
     if deployment.max_model_len > model.max_model_len:
         raise UserError(
             f"--max-model-len is {deployment.max_model_len:,}; {model.name} has positions for at "
-            f"most {model.max_model_len:,} tokens; lower it to that"
+            f"most {model.max_model_len:,} tokens; lower it to that{_said_of_rope(model.note)}"
         )
     if deployment.pipeline_parallel_size > model.num_layers:
         raise UserError(
@@ -108,6 +109,13 @@ def check_settings(deployment: Deployment, accounting: Accounting) -> None:
         raise UserError(
             f"{accounting.utilization_flag} is {utilization:g}; it must be above 0 and at most 1"
         )
+
+
+def _said_of_rope(note: str) -> str:
+    """What a model's note says of scaling positions, in brackets; empty if nothing."""
+    sentences = re.split(r"[;.] |\.$", note)
+    said = [sentence for sentence in sentences if re.search("rope|yarn", sentence, re.IGNORECASE)]
+    return f" ({'; '.join(said)})" if said else ""
 
 
 def _size_stage(

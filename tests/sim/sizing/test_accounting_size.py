@@ -6,43 +6,17 @@ from typing import Any
 
 import pytest
 from made_models import GIB, attention, deployment, made_gpu, made_model, state
+from sizing_changes import changed
 
-from kvtwin.sim import find_gpu, find_model, quantize
+from kvtwin.sim import find_gpu, find_model
 from kvtwin.sim.sizing.changes import changes_that_work
-from kvtwin.sim.sizing.deployment import Deployment, Given
+from kvtwin.sim.sizing.deployment import Given
 from kvtwin.sim.sizing.estimates import CUDA_GRAPH_BYTES
 from kvtwin.sim.sizing.registry import accounting_names, find_accounting
 from kvtwin.sim.sizing.size import size
 from kvtwin.traces import UserError
 
 every_accounting = pytest.mark.parametrize("name", accounting_names())
-FIELDS = {
-    "max-model-len": "max_model_len",
-    "gpu-memory-utilization": "memory_utilization",
-    "mem-fraction-static": "memory_utilization",
-    "kv_cache_free_gpu_memory_fraction": "memory_utilization",
-    "max-num-batched-tokens": "max_num_batched_tokens",
-    "max-num-seqs": "max_num_seqs",
-    "block-size": "block_size",
-    "num-gpu-blocks-override": "num_gpu_blocks_override",
-    "kv-cache-memory-bytes": "kv_cache_memory_bytes",
-    "kv-cache-dtype": "kv_cache_dtype",
-    "tensor-parallel-size": "tensor_parallel_size",
-}
-
-
-def changed(what: Deployment, text: str) -> Deployment:
-    """The deployment with the change that a text proposes."""
-    found = re.fullmatch(r"(?:lower|raise|use) --([\w-]+)(?: to)? (\S+)", text)
-    assert found, text
-    value = found[2].replace(",", "")
-    if found[1] == "quantization":
-        return replace(what, model=quantize(what.model, value))
-    field = FIELDS[found[1]]
-    if field == "kv_cache_dtype":
-        return replace(what, kv_cache_dtype=value)
-    number = float(value) if field == "memory_utilization" else int(value)
-    return replace(what, **{field: number})
 
 
 @every_accounting
@@ -123,6 +97,50 @@ def test_weights_that_exceed_memory_are_named() -> None:
     )
 
 
+@pytest.mark.parametrize(("gib", "quantization"), [(79, "fp8"), (48, "awq")])
+def test_smaller_weights_that_are_proposed_do(gib: int, quantization: str) -> None:
+    """70.6 GB in fp8 are 65.7 GiB, 39.8 GB in AWQ are 37 GiB; a request of 4,096 has 1.25 GiB."""
+    what = deployment(find_model("llama-3.1-70b"), gpu=made_gpu(gib * GIB), max_num_seqs=256)
+    vllm = find_accounting("vllm")
+    proposed = f"use --quantization {quantization}"
+    assert proposed in changes_that_work(size(what, vllm), vllm)
+    assert size(changed(what, proposed), vllm).works
+
+
+def test_fewer_sequences_that_are_proposed_do() -> None:
+    """Of ceil(22 GiB x 0.92) = 21,732,534,518 B weights take 16,060,522,496, graphs 654,982,512,
+    the rest 375,809,638, and sampling 1,024 or 512 sequences 2,020,060,692 or 1,074,454,855.
+
+    That leaves 1,249 or 1,700 blocks of 2,097,152 B, one of them reserved: 19,968 or 27,184 tokens.
+    """
+    what = deployment(
+        find_model("llama-3.1-8b"),
+        gpu=made_gpu(22 * GIB),
+        max_model_len=25_000,
+        max_num_seqs=1024,
+        max_num_batched_tokens=8192,
+    )
+    vllm = find_accounting("vllm")
+    before = size(what, vllm)
+    assert (before.num_blocks, before.longest_request, before.works) == (1_249, 19_968, False)
+    proposed = "lower --max-num-seqs to 512"
+    assert proposed in changes_that_work(before, vllm)
+    after = size(changed(what, proposed), vllm)
+    assert (after.num_blocks, after.longest_request, after.works) == (1_700, 27_184, True)
+
+
+@pytest.mark.parametrize(("name", "block_size"), [("trtllm", 16), ("vllm", 8)])
+def test_smaller_blocks_than_the_engines_own_are_proposed(name: str, block_size: int) -> None:
+    """50 tokens of memory for 40: one block of 32, three of 16, six of 8; vLLM reserves one."""
+    what = deployment(made_model(attention()), kv_cache_memory_bytes=50 * 4096, max_model_len=40)
+    accounting = find_accounting(name)
+    sizing = size(what, accounting)
+    assert not sizing.works
+    proposed = f"lower --block-size to {block_size}"
+    assert proposed in changes_that_work(sizing, accounting)
+    assert size(changed(what, proposed), accounting).works
+
+
 def test_a_length_that_does_not_fit_is_named() -> None:
     """20 blocks of 16, one of them reserved: 304 tokens; 512 take 32 blocks of 65,536 B."""
     what = deployment(made_model(attention()), num_gpu_blocks_override=20, max_model_len=512)
@@ -175,6 +193,36 @@ def test_settings_that_contradict_the_model_are_refused(
 ) -> None:
     with pytest.raises(UserError, match=re.escape(message)):
         size(deployment(made_model(attention(), attention()), **fields), find_accounting("vllm"))
+
+
+@pytest.mark.parametrize(
+    ("note", "said"),
+    [
+        ("", "lower it to that"),
+        ("weights of vision_config not counted", "lower it to that"),
+        ("131072 positions with YaRN.", "lower it to that (131072 positions with YaRN)"),
+        (
+            "A dense layer. vLLM 0.32 serves 9 tokens with YaRN, earlier ones 36; towers not counted",
+            "lower it to that (vLLM 0.32 serves 9 tokens with YaRN, earlier ones 36)",
+        ),
+    ],
+)
+def test_what_a_note_says_of_scaled_positions_is_told(note: str, said: str) -> None:
+    model = replace(made_model(attention()), note=note)
+    with pytest.raises(UserError) as refused:
+        size(deployment(model, max_model_len=2**20 + 1), find_accounting("vllm"))
+    assert str(refused.value).endswith(f"at most 1,048,576 tokens; {said}")
+
+
+@pytest.mark.parametrize(("max_model_len", "allowed"), [(512, 512), (1000, 1000), (2000, 1000)])
+def test_the_longest_allowed_is_what_both_the_pool_and_the_length_allow(
+    max_model_len: int, allowed: int
+) -> None:
+    what = deployment(
+        made_model(attention()), kv_cache_memory_bytes=1000 * 4096, max_model_len=max_model_len
+    )
+    sizing = size(what, find_accounting("exact"))
+    assert (sizing.longest_request, sizing.longest_allowed) == (1000, allowed)
 
 
 @every_accounting
