@@ -13,7 +13,7 @@ from .workloads import WORKLOADS, Lengths, Workload
 
 if TYPE_CHECKING:
     from .content import Content, content_of_block_ids
-    from .files import Scan, open_trace, scan_trace, write_trace
+    from .files import Scan, open_trace, scan_trace, whole_file, write_trace
     from .formats.columns import parse_columns
     from .formats.source import ReadOptions
     from .hits import PrefixHits, prefix_hits
@@ -52,6 +52,7 @@ else:
         "Waits": "sessions",
         "waits": "sessions",
         "write_trace": "files",
+        "whole_file": "files",
         "synthesize": "synth",
         "UNKNOWN_MAX_TOKENS": "trace",
         "Trace": "trace",
@@ -95,6 +96,7 @@ __all__ = [
     "scan_trace",
     "Scan",
     "write_trace",
+    "whole_file",
     "synthesize",
     "Mix",
     "generate",

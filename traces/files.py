@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import BinaryIO, cast
 
 from .errors import UserError
 from .formats.checks import shown
@@ -98,8 +98,19 @@ def write_trace(
     Raises UserError if the format cannot be written, if the file exists and `force` is not given,
     or if the folder does not take it.
     """
-    path = Path(path)
     module = _writable(format)
+    with whole_file(path, force=force) as file:
+        module.write(trace, file)
+    return tuple(what for what in _extras(trace) if what not in module.CARRIES)
+
+
+@contextmanager
+def whole_file(path: str | Path, *, force: bool) -> Iterator[BinaryIO]:
+    """A file to write, which is at `path` if the block ends without error, and else nowhere.
+
+    Raises UserError if the file exists and `force` is not given, or if the folder does not take it.
+    """
+    path = Path(path)
     if os.path.lexists(path) and not (force and path.is_file()):
         hint = "choose another name" if path.is_dir() else "choose another name or force it"
         raise UserError(f"{path} exists already; {hint}")
@@ -108,13 +119,12 @@ def write_trace(
     try:
         try:
             with unfinished.open("wb") as file:
-                module.write(trace, file)
+                yield file
             unfinished.replace(path)
         finally:
             unfinished.unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror}; check the folder") from None
-    return tuple(what for what in _extras(trace) if what not in module.CARRIES)
 
 
 def _writable(format: str) -> WritableFormat:

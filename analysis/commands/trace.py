@@ -35,13 +35,17 @@ def info(
         int | None, typer.Option(help="Only the first N requests.", metavar="N")
     ] = None,
     seed: SeedOption = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="SVG figure to write.", metavar="FILE.svg")
+    ] = None,
+    force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Print what a trace holds.
 
     Requests, arrivals, lengths, sessions, and how much of the prompts a prefix cache would have held.
     """
-    from kvtwin.traces import UserError, describe, describe_file
+    from kvtwin.traces import UserError, describe, describe_file, whole_file
 
     from ..no_pandas import without_pandas
     from ..printing import print_json
@@ -50,8 +54,15 @@ def info(
     without_pandas()
     if block_size < 1:
         raise UserError(f"--block-size is {block_size}; it must be at least 1")
-    if num_requests is not None or flags.changes_the_trace:
-        summary = describe(read_trace(path, flags, num_requests, seed), block_size)
+    if out is not None or num_requests is not None or flags.changes_the_trace:
+        trace = read_trace(path, flags, num_requests, seed)
+        summary = describe(trace, block_size)
+        if out is not None:
+            from ..figures.trace_page import trace_page
+            from ..trace_shape import shape_of
+
+            with whole_file(out, force=force) as file:
+                file.write(trace_page(shape_of(trace)))
     else:
         summary = describe_file(path, flags.format, flags.options(seed), block_size)
     if as_json:
