@@ -4,6 +4,7 @@ import copy
 import gzip
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ import pytest
 from hypothesis import strategies as st
 
 from kvtwin.traces import Trace, UserError, find_prefixes, open_trace, waits
-from kvtwin.traces.formats.source import ReadOptions
+from kvtwin.traces.formats.detect import format_of
+from kvtwin.traces.formats.source import ReadOptions, read_head
 
 S = 10**9
 Content = str | bytes | dict[str, Any] | list[Any]
@@ -128,6 +130,8 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 def check_fuzzed(path: Path, data: bytes, format: str | None, **options: Any) -> None:
     """Reading gives a trace whose first request comes at 0, or a UserError of one line."""
     path.write_bytes(data)
+    with suppress(UserError):
+        format_of(read_head(path), None, has_columns=False)
     trace = message = None
     try:
         trace = open_trace(path, format, ReadOptions(**options))
