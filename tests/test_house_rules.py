@@ -31,8 +31,12 @@ OUTSIDE = {
         "typer",
     },
 }
-# One file knows the simulated clock, one writes the files.
-MORE = {"sim/drive.py": {"simpy"}, "sim/run_directory.py": {"pyarrow"}}
+# One file knows the simulated clock, one writes the files, one turns text into tokens if it can.
+MORE = {
+    "sim/drive.py": {"simpy"},
+    "sim/run_directory.py": {"pyarrow"},
+    "traces/formats/tokenizer.py": {"tokenizers"},
+}
 
 SOURCES = sorted(path for package in LOWER for path in (ROOT / package).rglob("*.py"))
 FILES = SOURCES + sorted(

@@ -12,6 +12,7 @@ from .formats.registry import FORMATS, WRITABLE_FORMATS
 from .workloads import WORKLOADS, Lengths, Workload
 
 if TYPE_CHECKING:
+    from .agents import AgentMix, generate_agents
     from .content import Content, content_of_block_ids
     from .files import Scan, open_trace, scan_trace, whole_file, write_trace
     from .formats.columns import parse_columns
@@ -32,6 +33,8 @@ else:
         "describe_file": "summary",
         "PrefixHits": "hits",
         "prefix_hits": "hits",
+        "AgentMix": "agents",
+        "generate_agents": "agents",
         "Mix": "mixes",
         "generate": "mixes",
         "parse_columns": "formats.columns",
@@ -98,6 +101,8 @@ __all__ = [
     "write_trace",
     "whole_file",
     "synthesize",
+    "AgentMix",
+    "generate_agents",
     "Mix",
     "generate",
     "describe",
