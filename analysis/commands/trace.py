@@ -7,6 +7,7 @@ import typer
 
 from kvtwin.traces import WORKLOADS, WRITABLE_FORMATS
 
+from ..generated import MixFlags, asked_lines
 from ..options import JsonOption, takes_flags_of
 from ..trace_flags import TraceFlags, read_trace
 
@@ -73,7 +74,9 @@ def info(
 
 
 @app.command()
+@takes_flags_of(MixFlags)
 def synth(
+    mix: MixFlags,
     num_requests: Annotated[int, typer.Option(help="Requests to generate.", metavar="N")],
     seed: Annotated[int, typer.Option(help="Seed of everything random.", metavar="S")],
     out: OutOption,
@@ -82,17 +85,6 @@ def synth(
         typer.Option(
             help=f"One of: {', '.join(WORKLOADS)}; or --prompt and --output.", metavar="NAME"
         ),
-    ] = None,
-    prompt: Annotated[
-        str | None,
-        typer.Option(
-            help="Message lengths: fixed:N, lognormal:MEAN,CV, zipf:ALPHA,MAX, range:N,RATIO, "
-            "trace:FILE.",
-            metavar="DIST",
-        ),
-    ] = None,
-    output: Annotated[
-        str | None, typer.Option(help="Output lengths, written likewise.", metavar="DIST")
     ] = None,
     rate: Annotated[
         float | None,
@@ -104,56 +96,27 @@ def synth(
             help="Gamma shape of a workload's arrivals; 1 (default) is Poisson.", metavar="B"
         ),
     ] = None,
-    arrivals: Annotated[
-        str | None,
-        typer.Option(
-            help="With --prompt: poisson (default), gamma:SHAPE, weibull:SHAPE, on-off:ON,OFF, "
-            "diurnal:AMPLITUDE,PERIOD (seconds).",
-            metavar="DIST",
-        ),
-    ] = None,
-    system_prompts: Annotated[
-        str | None,
-        typer.Option(
-            help="With --prompt: so many shared prompts of so many tokens.", metavar="N,TOKENS"
-        ),
-    ] = None,
-    turns: Annotated[
-        float, typer.Option(help="With --prompt: mean turns of a chat.", metavar="N")
-    ] = 1.0,
-    think: Annotated[
-        float, typer.Option(help="With --prompt: mean seconds between turns.", metavar="S")
-    ] = 0.0,
-    max_model_len: Annotated[
-        int | None, typer.Option(help="With --prompt: most tokens of a chat.", metavar="N")
-    ] = None,
     force: ForceOption = False,
 ) -> None:
     """Generate a trace and write it to a file.
 
     The format is kvtwin-csv, or kvtwin-parquet if FILE ends in .parquet, which also holds shared prompts and sessions.
     """
-    from kvtwin.traces import UserError, describe, generate, synthesize, write_trace
+    from kvtwin.traces import UserError, describe, synthesize, write_trace
 
-    from ..generated import asked_lines, mix_of
     from ..no_pandas import without_pandas
     from ..trace_info import info_lines
 
     without_pandas()
-    if (workload is None) == (prompt is None and output is None):
-        raise UserError("give either --workload, or --prompt and --output")
+    if (workload is None) != mix.is_asked_for:
+        raise UserError("give either --workload, or --prompt and --output with what goes with them")
     if workload is not None:
-        others = (arrivals, system_prompts, max_model_len)
-        if turns != 1 or think or any(value is not None for value in others):
-            raise UserError(
-                "--workload draws single requests with Gamma arrivals; for more, use --prompt"
-            )
-        trace = synthesize(workload, num_requests, seed, rate=rate, burstiness=burstiness or 1.0)
+        shape = 1.0 if burstiness is None else burstiness
+        trace = synthesize(workload, num_requests, seed, rate=rate, burstiness=shape)
+    elif burstiness is not None:
+        raise UserError("--burstiness is for --workload; write --arrivals gamma:SHAPE")
     else:
-        if burstiness is not None:
-            raise UserError("--burstiness is for --workload; write --arrivals gamma:SHAPE")
-        mix = mix_of(prompt, output, arrivals, rate, system_prompts, turns, think, max_model_len)
-        trace = generate(out.stem, mix, num_requests, seed)
+        trace = mix.generate(out.stem, rate, num_requests, seed)
     format = "kvtwin-parquet" if out.suffix == ".parquet" else "kvtwin-csv"
     lost = write_trace(trace, out, format, force=force)
     print("\n".join(info_lines(describe(trace))))

@@ -98,7 +98,14 @@ def test_synth_wants_one_kind_of_request(tmp_path: Path) -> None:
         ((), "give either --workload, or --prompt and --output"),
         (("--workload", "alpaca-like", *mix), "give either --workload"),
         (("--prompt", "fixed:3"), "--prompt and --output belong together"),
-        (("--workload", "alpaca-like", "--turns", 3), "for more, use --prompt"),
+        (("--workload", "alpaca-like", "--turns", 3), "give either --workload"),
+        ((*mix, "--calls", 3), "need --tool-result"),
+        ((*mix, "--tool-result", "fixed:9", "--turns", 3), "--turns and --think are of chats"),
+        ((*mix, "--tool-result", "fixed:9"), "--tool-result needs --rate, of sessions"),
+        (
+            (*mix, "--tool-result", "fixed:9", "--rate", 1, "--system-prompts", "2,9"),
+            "share one system prompt",
+        ),
         ((*mix, "--burstiness", 2), "write --arrivals gamma:SHAPE"),
         ((*mix, "--system-prompts", "8"), "write N,TOKENS, like 8,1024"),
     ):
@@ -107,4 +114,6 @@ def test_synth_wants_one_kind_of_request(tmp_path: Path) -> None:
     printed = run(*mix, "--turns", 3, "--system-prompts", "2,50", "--force").splitlines()
     assert printed[-1].startswith("wrote 30 requests of generated, seed 1, to ")
     assert "  not written: sessions, which kvtwin-csv cannot carry; write a .parquet" in printed
+    agents = run(*mix, "--tool-result", "fixed:9", "--rate", 1, "--subagents", 0.5, "--force")
+    assert "forks and joins    " in agents
     assert "  not written: content, which kvtwin-csv cannot carry; write a .parquet" in printed
