@@ -19,6 +19,12 @@ ROWS = tomllib.loads(CATALOG.read_text())["models"]
         ("Qwen/Qwen2-7B-Instruct", "Qwen2-7B-Instruct", "Qwen2-7B", 32_768),
         # The file prints 32768 in modelscope/ms-swift#3907.
         ("qwen2.5 7b instruct", "Qwen2.5-7B-Instruct", "Qwen2.5-7B", 32_768),
+        (
+            "Qwen2.5-1.5B-Instruct",
+            "Qwen2.5-1.5B-Instruct",
+            "Qwen2.5-1.5B",
+            32_768,
+        ),  # without a note
         ("Qwen/Qwen2.5-72B-Instruct", "Qwen2.5-72B-Instruct", "Qwen2.5-72B", 32_768),
         # The file is quoted in vllm-project/vllm#17306.
         ("qwq-32b", "QwQ-32B", "Qwen2.5-32B", 40_960),
