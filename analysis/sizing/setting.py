@@ -131,14 +131,14 @@ def _as_stored(of_log: SizeInputs, inputs: SizeInputs, log: LogFacts) -> SizeInp
 
 
 def _check_model(plain: Deployment, inputs: SizeInputs, log: LogFacts) -> None:
-    """Raise UserError where the log names another model of the catalogue than the flag."""
+    """Raise UserError where the log names a model of another shape than the flag."""
     if inputs.model is None or log.model is None or _is_path(inputs.model):
         return
     try:
         named = find_model(log.model.value)
     except UserError:  # a path, or a name that only its owner knows
         return
-    if named.name != plain.model.name:
+    if (named.layers, named.num_params) != (plain.model.layers, plain.model.num_params):
         raise UserError(
             f"--model is {plain.model.name}; line {log.model.line_number} of the log names "
             f"{log.model.value}: leave the flag out, or give the log of that model"

@@ -103,6 +103,21 @@ def test_a_log_of_another_model_is_refused(
     assert facts(capsys, "--engine-log", str(log), "--gpu", "a100-40gb")["works"]
 
 
+def test_a_log_of_a_variant_is_one_of_its_rows_model(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    log = tmp_path / "start.log"
+    log.write_text(
+        "INFO Initializing a V1 LLM engine (v0.8.4) with config: model='Qwen/Qwen2.5-7B-Instruct', "
+        "speculative_config=None, max_seq_len=131072, tensor_parallel_size=1\n"
+    )
+    asked = ("--engine-log", str(log), "--gpu", "h100")
+    assert facts(capsys, *asked, "--model", "qwen2.5-7b")["model"] == "Qwen2.5-7B"
+    assert "for at most 32,768 tokens; lower it to that (131072 positions" in refused(
+        capsys, *asked
+    )
+
+
 def test_the_pool_that_sglang_states_is_taken(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
