@@ -61,6 +61,9 @@ class Sample:
 def setting(factor: int, policy: str) -> dict[str, Any]:
     """The setting for requests `factor` times as long: block count and concurrency stay."""
     values = SETTING | {name: SETTING[name] * factor for name in PER_TOKEN} | {"policy": policy}
+    if policy == "slots":  # as many as there is room for max_model_len, so that nothing is rejected
+        pool_slots = values["num_gpu_blocks_override"] * values["block_size"]
+        values["max_num_seqs"] = pool_slots // values["max_model_len"]
     return values if factor == 1 else values | {"model": LONG_MODEL}
 
 

@@ -187,20 +187,23 @@ class Engine(Scheduler):
 
     @property
     def least_free_slots(self) -> int:
-        """The fewest slots that were free in any step, between its plan and its commit."""
+        """The fewest slots that nobody held in any step, between its plan and its commit."""
         return self.ledger.least_free
 
     def idle(self, start_ns: int, end_ns: int) -> None:
         """Nothing ran and nobody waited from start to end."""
+        if self._reuses_prefixes:
+            self.ledger.set_cached(self.allocator.num_cached_slots(), start_ns)
         self.ledger.set_free(self.allocator.num_free_slots(), 0, start_ns)
         if end_ns >= self.recorder.row_end_ns:
             self.recorder.close_row(self.ledger.totals(end_ns, self.step), self._sample(end_ns))
 
     def finish(self, end_ns: int) -> None:
-        """The run is over. INV-8: everything is free, and every request has ended (INV-5)."""
-        ledger, free_slots = self.ledger, self.allocator.num_free_slots()
-        assert free_slots == self.allocator.num_slots, (
-            f"INV-8: {free_slots} of {self.allocator.num_slots} slots are free after the last request"
+        """The run is over. INV-8: everything is free or cached, and every request has ended (INV-5)."""
+        ledger, allocator = self.ledger, self.allocator
+        unheld_slots = allocator.num_free_slots() + allocator.num_cached_slots()
+        assert unheld_slots == allocator.num_slots, (
+            f"INV-8: {unheld_slots} of {allocator.num_slots} slots are free or cached after the last request"
         )
         totals = (
             ledger.live,

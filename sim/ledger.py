@@ -11,6 +11,7 @@ FIELDS = (
     "granted",
     "free",
     "external",
+    "cached",
     "running",
     "num_steps",
     "num_prefill_tokens",
@@ -28,6 +29,7 @@ class Ledger:
     `useful`: granted slots below E of their sequence. `asked` and `granted` include the sources of moves in progress.
     Growths are not in these three: they add `grown` to each, less the `tail` of `useful` that nobody will fill.
     `free` is what the allocator's free list says, `external` the part of it that did not serve the head of the queue.
+    `cached` is what it says that nobody holds although the content is reusable.
     """
 
     def __init__(self, free_slots: int) -> None:
@@ -37,6 +39,7 @@ class Ledger:
         self.granted = self.granted_moment = 0
         self.free = self.free_moment = 0
         self.external = self.external_moment = 0
+        self.cached = self.cached_moment = 0
         self.grown = self.grown_moment = 0
         self.tail = self.tail_moment = 0
         self.running = self.running_moment = 0
@@ -94,10 +97,15 @@ class Ledger:
         """What the free list holds from now on."""
         self.free_moment += (free_slots - self.free) * now_ns
         self.free = free_slots
-        if free_slots < self.least_free:
-            self.least_free = free_slots
+        if free_slots + self.cached < self.least_free:
+            self.least_free = free_slots + self.cached
         self.external_moment += (external_slots - self.external) * now_ns
         self.external = external_slots
+
+    def set_cached(self, cached_slots: int, now_ns: int) -> None:
+        """What nobody holds, but may be used again, from now on. To be said before `set_free`."""
+        self.cached_moment += (cached_slots - self.cached) * now_ns
+        self.cached = cached_slots
 
     def totals(self, now_ns: int, num_steps: int) -> tuple[int, ...]:
         """FIELDS at `now_ns`, which is not before the latest change."""
@@ -111,6 +119,7 @@ class Ledger:
             self.granted * now_ns - self.granted_moment + grown,
             self.free * now_ns - self.free_moment,
             self.external * now_ns - self.external_moment,
+            self.cached * now_ns - self.cached_moment,
             self.running * now_ns - self.running_moment,
             num_steps,
             self.num_prefill_tokens,

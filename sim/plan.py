@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from .sequence import Sequence
+
+UNLIMITED = 1 << 62  # tokens
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a step may hold: sequences, and tokens (for policies that chunk prompts)."""
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
 
 
 class Plan:
@@ -43,3 +54,11 @@ class Plan:
         self.deadline_ns = start_ns
         self.chunks: list[tuple[Sequence, int]] = []
         self.more: Iterable[tuple[int, int, int]] = ()
+
+    def add_chunk(self, seq: Sequence, num_tokens: int) -> None:
+        """The next tokens of a prompt: each meets the keys of all that are in the pool before it, and its own."""
+        before = seq.computed
+        self.chunks.append((seq, num_tokens))
+        self.num_prefill_tokens += num_tokens
+        self.prefill_pairs += num_tokens * before + num_tokens * (num_tokens + 1) // 2
+        self.prefill_context_slots += before + num_tokens

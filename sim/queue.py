@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 
+from .prompts import UNKNOWN_PROMPT
 from .requests import RequestTable
 from .sequence import Sequence
 
@@ -50,6 +51,7 @@ class WaitingQueue:
                 table.num_prompt_tokens[row],
                 table.num_output_tokens[row],
                 table.max_tokens[row],
+                table.prompts[row] if table.prompts else UNKNOWN_PROMPT,
             )
         return self._head
 

@@ -59,10 +59,11 @@ class Recorder:
     def close_row(self, totals: tuple[int, ...], sample: Sample) -> None:
         """A row ends at a step boundary. INV-1: grants, counted one by one, and the free list make up the pool."""
         sums = tuple(map(sub, totals, self._totals))
-        duration_ns, live, useful, asked, granted, free, external = sums[:7]
+        duration_ns, live, useful, asked, granted, free, external, cached = sums[:8]
         pool = self._pool_slots * duration_ns
-        assert granted + free == pool, (
-            f"INV-1: granted {granted} + free {free} slot-ns are {granted + free}, "
+        total = granted + free + cached
+        assert total == pool, (
+            f"INV-1: granted {granted} + free {free} + cached {cached} slot-ns are {total}, "
             f"the pool has {self._pool_slots} slots x {duration_ns} ns = {pool}"
         )
         assert 0 <= live <= useful <= asked <= granted, (

@@ -21,6 +21,7 @@ POLICIES: Mapping[str, str] = MappingProxyType(
         "orca-oracle": "kvtwin.sim.policies.orca:OrcaOracle",
         "contiguous": "kvtwin.sim.policies.contiguous:Contiguous",
         "paged": "kvtwin.sim.policies.paged:Paged",
+        "slots": "kvtwin.sim.policies.slots:Slots",
         "no-cache": "kvtwin.sim.policies.no_cache:NoCache",
     }
 )

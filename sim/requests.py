@@ -10,6 +10,7 @@ import numpy as np
 from kvtwin.traces import Trace
 
 from .policies.base import Allocator
+from .prompts import Pieces, prompts_of
 
 UNKNOWN = -1  # a time that has not come, a max_tokens that nobody gave
 
@@ -35,10 +36,14 @@ class RequestTable:
     max_tokens: list[int]  # at most what is left of max_model_len
     rejections: list[Rejection] = field(default_factory=list)
     accepted: list[int] = field(default_factory=list)  # rows, in order of arrival
+    prompts: list[Pieces] = field(
+        default_factory=list
+    )  # by row; empty if the policy has no use for them
     admitted_ns: array[int] = field(init=False)
     first_token_ns: array[int] = field(init=False)
     finished_ns: array[int] = field(init=False)
     num_preemptions: array[int] = field(init=False)
+    num_hit_tokens: array[int] = field(init=False)  # of the prompt, found in the pool at admission
 
     def __post_init__(self) -> None:
         num = len(self.arrival_ns)
@@ -46,6 +51,7 @@ class RequestTable:
         self.first_token_ns = array("q", [UNKNOWN]) * num
         self.finished_ns = array("q", [UNKNOWN]) * num
         self.num_preemptions = array("q", [0]) * num
+        self.num_hit_tokens = array("q", [0]) * num
 
     @property
     def clipped_rows(self) -> set[int]:
@@ -73,6 +79,7 @@ class RequestTable:
             num_output_tokens=np.where(left > 0, np.minimum(original, most), original).tolist(),
             trace_output_tokens=original.tolist(),
             max_tokens=most.tolist(),
+            prompts=prompts_of(trace) if allocator.reuses_prefixes else [],
         )
         table._judge(allocator, max_model_len)
         return table

@@ -45,6 +45,7 @@ def write_requests(path: Path, requests: RequestTable) -> None:
             "first_token_ns": _optional(requests.first_token_ns),
             "finished_ns": _optional(requests.finished_ns),
             "num_preemptions": _integers(requests.num_preemptions),
+            "num_hit_tokens": _integers(requests.num_hit_tokens),
             "need_slots": _optional(need),
             "limit_slots": _optional(limit),
         },

@@ -6,28 +6,16 @@ up and by the step at which they finish, and totals are kept for everything the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from .calendar import FinishCalendar, GrowthCalendar
 from .decisions import Decisions
 from .horizon import up_to, up_to_next_finish
 from .ledger import Ledger
-from .plan import Plan
+from .plan import UNLIMITED, Limits, Plan
 from .policies.base import Allocator
 from .queue import WaitingQueue
 from .recorder import Recorder
 from .requests import RequestTable
 from .sequence import Sequence
-
-UNLIMITED = 1 << 62
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a step may hold: sequences, and tokens (for policies that chunk prompts)."""
-
-    max_num_seqs: int
-    max_num_batched_tokens: int
 
 
 class Scheduler:
@@ -68,6 +56,7 @@ class Scheduler:
         # Of limits and allocator, looked up once: these are read in every step.
         self._max_num_seqs = limits.max_num_seqs
         self._kept = int(allocator.keeps_kv)
+        self._reuses_prefixes = allocator.reuses_prefixes
         self._chunked = allocator.chunked_prefill
         self._whole_batch = allocator.whole_batch
         self._growth_tokens = allocator.growth_tokens
@@ -97,6 +86,8 @@ class Scheduler:
         if preempted:
             self._foresee_refusal(plan)
         external_slots = 0 if self._refused is None else allocator.unusable_slots(*self._refused)
+        if self._reuses_prefixes:
+            self.ledger.set_cached(allocator.num_cached_slots(), now_ns)
         self.ledger.set_free(allocator.num_free_slots(), external_slots, now_ns)
         if allocator.moved_slots:
             plan.moved_slots = allocator.moved_slots
@@ -132,7 +123,7 @@ class Scheduler:
         undecided = plan.chunks or self._chunking is not None or allocator.moved_slots
         if head is None or undecided or self._whole_batch or not self.running or budget <= 0:
             return
-        refused = head, min(head.known, budget)
+        refused = head, self._first_tokens(head, budget)
         # This step has nothing external, so the steps behind it must not have any either.
         if not allocator.fits(*refused, True) and not allocator.unusable_slots(*refused):
             self._blocked, self._refused = True, refused
@@ -184,10 +175,7 @@ class Scheduler:
                 seq.granted_slots - granted,
                 now_ns,
             )
-            plan.chunks.append((seq, num_tokens))
-            plan.num_prefill_tokens = num_tokens
-            plan.prefill_pairs = num_tokens * before + num_tokens * (num_tokens + 1) // 2
-            plan.prefill_context_slots = before + num_tokens
+            plan.add_chunk(seq, num_tokens)
             self._chunking = seq if before + num_tokens < seq.known else None
             budget -= num_tokens
         if not preempted:
@@ -201,35 +189,35 @@ class Scheduler:
 
     def _admit(self, plan: Plan, budget: int) -> None:
         """Admit from the head of the queue until it is empty, or a limit, the budget or the memory says no."""
-        queue, allocator, running, chunks = self.queue, self.allocator, self.running, plan.chunks
+        queue, allocator, running = self.queue, self.allocator, self.running
         first_serial = serial = self._num_admissions
-        useful_slots = asked_slots = granted_slots = 0
+        useful_slots = asked_slots = granted_slots = num_hit_tokens = 0
         self._refused = None
         seq = queue.head()
         while seq is not None:
-            known = seq.known
             if self._whole_batch and running and serial == first_serial:
                 # The batch is closed. What the head cannot use even so is external, as it is at every other plan.
-                if not allocator.fits(seq, known, True):
-                    self._refused = seq, known
+                if not allocator.fits(seq, seq.known, True):
+                    self._refused = seq, seq.known
                 break
             if budget <= 0 or len(running) == self._max_num_seqs:
                 break
-            num_tokens = known if known < budget else budget
-            if not allocator.admit(seq, num_tokens, bool(running)):
-                self._refused = seq, num_tokens
+            first_tokens = self._first_tokens(seq, budget)
+            if not allocator.admit(seq, first_tokens, bool(running)):
+                self._refused = seq, first_tokens
                 break
             queue.pop(plan.start_ns)
             seq.serial = serial
             running[serial] = seq
             serial += 1
-            chunks.append((seq, num_tokens))
-            plan.num_prefill_tokens += num_tokens
-            plan.prefill_pairs += num_tokens * (num_tokens + 1) // 2
-            plan.prefill_context_slots += num_tokens
+            num_tokens = first_tokens - seq.computed
+            plan.add_chunk(seq, num_tokens)
             budget -= num_tokens
-            if num_tokens < known:
+            if first_tokens < seq.known:
                 self._chunking = seq
+            if seq.computed:
+                self.requests.num_hit_tokens[seq.row] = seq.computed
+                num_hit_tokens += seq.computed
             asked, end = seq.asked_slots, seq.end
             useful_slots += asked if asked < end else end
             asked_slots += asked
@@ -246,8 +234,17 @@ class Scheduler:
             self._num_admissions = serial
             ledger.change(useful_slots, asked_slots, granted_slots, now_ns)
             ledger.enter(serial - first_serial, now_ns)
+            if num_hit_tokens:
+                ledger.commit(num_hit_tokens, now_ns)
             if seq is None and queue.all_admitted:
                 self.recorder.end_loaded_window(ledger.totals(now_ns, self.step))
+
+    def _first_tokens(self, seq: Sequence, budget: int) -> int:
+        """Tokens of `seq` in the pool when a step that admits it ends: its prefix hit, and what is computed."""
+        if self._reuses_prefixes:
+            seq.computed = self.allocator.num_hit_tokens(seq)
+        known, within_budget = seq.known, seq.computed + budget
+        return known if known < within_budget else within_budget
 
     def _recompute_prefixes(self, plan: Plan) -> None:
         """Without a cache each decoding sequence computes its whole prefix again, and reads no KV of earlier steps."""

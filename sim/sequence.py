@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from .prompts import UNKNOWN_PROMPT, Pieces
+
 NEVER = -1  # a step number that is never reached
 
 
@@ -21,7 +23,7 @@ class Sequence:
     __slots__ = (
         "asked_slots",  # slots the policy asked for, as of the last `admit` or `extend`
         "blocks",  # the block table, or the first slot of each run
-        "computed",  # tokens committed by prefill steps since this admission
+        "computed",  # tokens found in the pool at this admission, and committed by prefill steps since
         "decode_offset",  # committed = step + decode_offset while decoding
         "decoding",  # whether the prefill is complete
         "end",  # E = prompt + output - 1: committed tokens when it finishes
@@ -33,6 +35,7 @@ class Sequence:
         "num_output_tokens",  # the true output, after clipping
         "num_prompt_tokens",
         "phase",  # of the steps in which it grows, see `GrowthCalendar`; -1 if it need not grow
+        "pieces",  # what the tokens of the prompt are, as far as it is known: see `prompts.py`
         "room",  # tokens that fit into what the allocator has granted at admission or by `extend`
         "row",  # request number in the trace
         "serial",  # admission number, new at each admission
@@ -46,6 +49,7 @@ class Sequence:
         num_prompt_tokens: int,
         num_output_tokens: int,
         max_tokens: int,
+        pieces: Pieces = UNKNOWN_PROMPT,
     ) -> None:
         self.row = row
         self.serial = NEVER
@@ -58,6 +62,7 @@ class Sequence:
         self.decoding = False
         self.last_token_ns = NEVER
         self.phase = NEVER
+        self.pieces = pieces
         self.asked_slots = 0
         self.granted_slots = 0
         self.blocks: list[int] = []

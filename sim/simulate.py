@@ -17,12 +17,12 @@ from .cost import load_cost
 from .decisions import Decisions
 from .engine import Engine
 from .executor import CostExecutor
+from .plan import Limits
 from .policies.base import PolicySettings
 from .pool import PoolSize, size_pool
 from .recorder import MAX_ROWS, Recorder
 from .registry import find_policy
 from .requests import RequestTable
-from .scheduler import Limits
 from .sizing.estimates import activation_bytes_per_token
 from .summary import summarize
 
@@ -36,6 +36,7 @@ def policy_settings(config: RunConfig, pool: PoolSize) -> PolicySettings:
     return PolicySettings(
         num_slots=pool.num_slots,
         max_model_len=pool.max_model_len,
+        max_num_seqs=config.max_num_seqs,
         block_size=config.block_size,
         admission=config.admission,
         watermark=config.watermark,

@@ -21,14 +21,14 @@ Ints = npt.NDArray[np.int64]
 
 
 def parts_of(sums: tuple[int, ...]) -> dict[str, int]:
-    """Slots x ns of the seven parts, from the recorder's sums. No policy keeps a cache yet."""
+    """Slots x ns of the seven parts, from the recorder's sums."""
     total = dict(zip(FIELDS, sums, strict=True))
     return {
         "live": total["live"],
         "reserved": total["useful"] - total["live"],
         "internal": total["asked"] - total["useful"],
         "rounding": total["granted"] - total["asked"],
-        "cached": 0,
+        "cached": total["cached"],
         "external": total["external"],
         "free": total["free"] - total["external"],
     }
@@ -60,6 +60,8 @@ def summarize(
     several = num_output > 1
     gaps = recorder.gaps
     num_output_tokens = int(num_output.sum())
+    num_prompt_tokens = int(np.array(requests.num_prompt_tokens, dtype=np.int64)[finished].sum())
+    hit_tokens = sum(requests.num_hit_tokens)
     preemptions = np.array(requests.num_preemptions)
     return {
         "num_requests": len(requests.arrival_ns),
@@ -73,9 +75,9 @@ def summarize(
         "loaded_end_ns": loaded["duration_ns"],
         "end_ns": end_ns,
         "num_steps": whole["num_steps"],
-        "num_prompt_tokens": int(
-            np.array(requests.num_prompt_tokens, dtype=np.int64)[finished].sum()
-        ),
+        "num_prompt_tokens": num_prompt_tokens,
+        "hit_tokens": hit_tokens,
+        "hit_share_of_prompt_tokens": hit_tokens / num_prompt_tokens if num_prompt_tokens else 0.0,
         "num_output_tokens": num_output_tokens,
         "num_prefill_tokens": whole["num_prefill_tokens"],
         "num_decode_tokens": whole["num_decode_tokens"],

@@ -1,10 +1,13 @@
 """Allocators and sequences for tests that play the engine's part, and what can be asked of them."""
 
 import pickle
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kvtwin.sim import Allocator, PolicySettings, Sequence, find_policy
+from kvtwin.sim.prompts import Pieces
+
+Token = tuple[str, int, int]
 
 
 def build(policy: str, num_slots: int, **fields: Any) -> Allocator:
@@ -13,8 +16,10 @@ def build(policy: str, num_slots: int, **fields: Any) -> Allocator:
     return find_policy(policy)(PolicySettings(num_slots=num_slots, **settings))
 
 
-def sequence(row: int, num_prompt_tokens: int, num_output_tokens: int) -> Sequence:
-    return Sequence(row, num_prompt_tokens, num_output_tokens, max_tokens=num_output_tokens)
+def sequence(
+    row: int, num_prompt_tokens: int, num_output_tokens: int, pieces: Pieces = ()
+) -> Sequence:
+    return Sequence(row, num_prompt_tokens, num_output_tokens, num_output_tokens, pieces)
 
 
 def can_run(allocator: Allocator, seq: Sequence) -> bool:
@@ -38,6 +43,14 @@ def free_slots(allocator: Allocator) -> set[int]:
     return {slot for first, num in allocator.free_runs() for slot in range(first, first + num)}
 
 
+def cached_slots(allocator: Allocator) -> set[int]:
+    return {slot for first, num in allocator.cached_runs() for slot in range(first, first + num)}
+
+
+def num_unheld_slots(allocator: Allocator) -> int:
+    return allocator.num_free_slots() + allocator.num_cached_slots()
+
+
 def everything(allocator: Allocator, seqs: Iterable[Sequence]) -> bytes:
     """Every bit of state: equal before and after what changes nothing."""
     log, allocator.log = allocator.log, None
@@ -50,10 +63,14 @@ def everything(allocator: Allocator, seqs: Iterable[Sequence]) -> bytes:
 
 
 class Memory:
-    """The pool as an array of tokens (row, position), which steps write and moves copy."""
+    """The pool as an array of tokens, which steps write and moves copy.
 
-    def __init__(self, num_slots: int) -> None:
-        self.cells: list[tuple[int, int] | None] = [None] * num_slots
+    The token at a position of a row is the one that the pieces of its prompt say, else (row, position).
+    """
+
+    def __init__(self, num_slots: int, prompts: Mapping[int, Pieces]) -> None:
+        self.cells: list[Token | None] = [None] * num_slots
+        self._prompts = prompts
         self._places: dict[int, int] = {}  # row -> first slot of its run, for policies that move
 
     def carry_out(self, decisions: Iterable[tuple[str, int, int, int]]) -> None:
@@ -69,12 +86,20 @@ class Memory:
             if action in ("grant", "move"):
                 self._places[row] = first
 
+    def token(self, row: int, position: int) -> Token:
+        left = position
+        for stream, start, num_tokens in self._prompts.get(row, ()):
+            if left < num_tokens:
+                return "stream", stream, start + left
+            left -= num_tokens
+        return "row", row, position
+
     def compute(self, row: int, slots: list[int], start: int, stop: int) -> None:
         """Positions [start, stop) of a sequence are computed, which reads those before them."""
         for position in range(start):
-            assert self.cells[slots[position]] == (row, position), (
+            assert self.cells[slots[position]] == self.token(row, position), (
                 f"INV-7: request {row} reads position {position} at slot {slots[position]}, which "
                 f"holds {self.cells[slots[position]]}"
             )
         for position in range(start, stop):
-            self.cells[slots[position]] = row, position
+            self.cells[slots[position]] = self.token(row, position)

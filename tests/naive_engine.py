@@ -8,14 +8,15 @@ nothing in it to get wrong but the rules themselves, and nothing that makes it f
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
+from naive_places import TokenPlaces, tokens_of
+
 from kvtwin.sim import Allocator, Sequence
 from kvtwin.sim.decisions import Decisions
 from kvtwin.sim.ledger import FIELDS
-from kvtwin.sim.plan import Plan
+from kvtwin.sim.plan import Limits, Plan
 from kvtwin.sim.queue import WaitingQueue
 from kvtwin.sim.recorder import Recorder, Sample
 from kvtwin.sim.requests import RequestTable
-from kvtwin.sim.scheduler import Limits
 
 
 @dataclass(eq=False)
@@ -68,6 +69,7 @@ class NaiveEngine:
         self._preempted_now = False
         self._state: dict[str, int] = {}  # of the pool, between plan and commit
         self._totals = dict.fromkeys(FIELDS, 0)
+        self._places = TokenPlaces(limits.max_num_seqs) if allocator.reuses_prefixes else None
 
     def plan(self, now_ns: int) -> Plan | None:
         num_waiting = self.queue.advance(now_ns)
@@ -91,7 +93,8 @@ class NaiveEngine:
         external = self._allocator.unusable_slots(*refused) if refused else 0
         self._decoders = [tally for tally in self._running if tally.decoding]
         self._state = self._count(external)
-        self.least_free_slots = min(self.least_free_slots, self._state["free"])
+        not_held = self._state["free"] + self._state["cached"]
+        self.least_free_slots = min(self.least_free_slots, not_held)
         if self.paranoid:
             self._allocator.check([tally.seq for tally in self._held + self._running])
         return self._describe(now_ns)
@@ -142,12 +145,22 @@ class NaiveEngine:
             seq = self.queue.head()
             if seq is None:
                 break
-            num_tokens = min(seq.known, budget) if allocator.chunked_prefill else seq.known
-            if not allocator.admit(seq, num_tokens, bool(self._running)):
-                return seq, num_tokens
+            tokens, hit, place = [], 0, 0
+            if self._places is not None:
+                tokens = tokens_of(self.requests.prompts[seq.row], seq.row, seq.num_prompt_tokens)
+                place, hit = self._places.find(tokens)
+            num_tokens = seq.known - hit
+            if allocator.chunked_prefill:
+                num_tokens = min(num_tokens, budget)
+            if not allocator.admit(seq, hit + num_tokens, bool(self._running)):
+                return seq, hit + num_tokens
             self.queue.pop(self._now_ns)
-            tally = Tally(seq)
+            tally = Tally(seq, committed=hit)
             tally.read_grant()
+            if self._places is not None:
+                assert seq.blocks == [place * seq.granted_slots], f"{seq.blocks} is not {place}"
+                self._places.take(place, seq.row, tokens)
+                self.requests.num_hit_tokens[seq.row] = hit
             self._running.append(tally)
             self._chunks.append((tally, num_tokens))
             budget -= num_tokens
@@ -170,6 +183,7 @@ class NaiveEngine:
             "granted": sum(tally.granted for tally in running + self._held) + pending,
             "free": self._allocator.num_free_slots(),
             "external": external,
+            "cached": self._places.num_cached_tokens() if self._places is not None else 0,
             "running": len(running),
         }
 
@@ -235,6 +249,8 @@ class NaiveEngine:
         if not (self._allocator.whole_batch and self._running):
             for member in self._held:
                 self._allocator.free(member.seq)
+                if self._places is not None:
+                    self._places.leave(member.seq.row)
             self._held.clear()
 
     def _pass_time(self, start_ns: int, end_ns: int) -> None:
@@ -255,7 +271,8 @@ class NaiveEngine:
 
     def finish(self, end_ns: int) -> None:
         assert not self._running, f"{len(self._running)} still run"
-        assert self._allocator.num_free_slots() == self._allocator.num_slots, "INV-8"
+        cached = self._count(external=0)["cached"]
+        assert self._allocator.num_free_slots() + cached == self._allocator.num_slots, "INV-8"
         self._recorder.finish(tuple(self._totals.values()), self._sample(end_ns))
 
     def _sample(self, end_ns: int) -> Sample:

@@ -6,10 +6,12 @@ They are drawn so that pools run out, budgets cut prompts, and the longest cost 
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from hypothesis import strategies as st
 
 from kvtwin.sim import CostModel, CostTerm, RunConfig
-from kvtwin.traces import Trace, TraceChunk
+from kvtwin.sim.prompts import Pieces
+from kvtwin.traces import Content, Trace, TraceChunk
 
 NS = 1 << 20  # cost coefficients are in units of 2**-20 ns
 # Activations take about as many bytes a token as the KV, so that no-cache runs out of room, too.
@@ -41,12 +43,41 @@ def write_costs(directory: Path) -> list[str]:
     return names
 
 
-def trace_of(requests: list[tuple[int, ...]]) -> Trace:
-    """A trace of (arrival in ns, prompt, output[, max_tokens] in tokens), in order of arrival."""
+def trace_of(requests: list[tuple[int, ...]], contents: list[Pieces] | None = None) -> Trace:
+    """A trace of (arrival in ns, prompt, output[, max_tokens] in tokens), in order of arrival.
+
+    `contents`: what each request is made of, as (stream, start, number of tokens) pieces.
+    """
     columns = zip(*((*request, -1)[:4] for request in requests), strict=True)
     names = ("arrival_ns", "num_prompt_tokens", "num_output_tokens", "max_tokens")
-    chunk = TraceChunk(**dict(zip(names, map(list, columns), strict=True)))
+    content = None if contents is None else content_of(contents)
+    chunk = TraceChunk(**dict(zip(names, map(list, columns), strict=True)), content=content)
     return Trace("drawn", "synthetic", (chunk,))
+
+
+def content_of(contents: list[Pieces]) -> Content:
+    """Pieces of consecutive requests, whose content is known token by token."""
+    offsets = np.cumsum([0, *map(len, contents)])
+    pieces = np.array([piece for pieces in contents for piece in pieces]).reshape(-1, 3)
+    return Content(1, offsets, *pieces.astype(np.int64).T)
+
+
+@st.composite
+def prompt_pieces(draw: st.DrawFn, num_tokens: int) -> Pieces:
+    """Up to `num_tokens` tokens of a few streams that branch off each other, cut anywhere."""
+    known = draw(st.integers(0, num_tokens))
+    stream, at, pieces = draw(st.integers(0, 1)), 0, []
+    while at < known:
+        length = draw(st.integers(1, known - at))
+        if pieces and pieces[-1][0] == stream:
+            # The same stream goes on, or leaps ahead in it: the next token is another one.
+            start = sum(pieces[-1][1:]) + draw(st.sampled_from([0, 0, 1]))
+        else:
+            start = at
+        pieces.append((stream, start, length))
+        at += length
+        stream = draw(st.sampled_from([stream, stream, 2 + stream % 2]))
+    return tuple(pieces)
 
 
 def config_of(policy: str = "paged", **fields: Any) -> RunConfig:
@@ -55,7 +86,7 @@ def config_of(policy: str = "paged", **fields: Any) -> RunConfig:
 
 
 @st.composite
-def traces(draw: st.DrawFn, most: int = 25, longest: int = 40) -> Trace:
+def traces(draw: st.DrawFn, most: int = 25, longest: int = 40, with_content: bool = False) -> Trace:
     """1 to `most` requests, at once, in clusters or spread out; some have a max_tokens."""
     tokens = st.integers(1, longest)
     lengths = draw(
@@ -79,7 +110,15 @@ def traces(draw: st.DrawFn, most: int = 25, longest: int = 40) -> Trace:
     for num_prompt, num_output, max_tokens in lengths:
         requests.append((arrival_ns, num_prompt, num_output, max_tokens))
         arrival_ns += draw(gap_ns)
-    return trace_of(requests)
+    if not with_content:
+        return trace_of(requests)
+    return trace_of(
+        requests,
+        [
+            draw(prompt_pieces(num_prompt + num_output // 2))
+            for _, num_prompt, num_output, _ in requests
+        ],
+    )
 
 
 @st.composite

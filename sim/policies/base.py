@@ -25,6 +25,7 @@ class PolicySettings:
 
     num_slots: int
     max_model_len: int
+    max_num_seqs: int = 256
     block_size: int = 16  # tokens
     admission: str = "full"  # `full`: a whole sequence must fit when it is admitted; `step`: what this step computes
     watermark: float = 0.0  # share of the pool's blocks kept free at admissions
@@ -47,6 +48,8 @@ class Allocator(ABC):
     """Nothing joins until every member of the batch has finished, and memory returns with the last one."""
     keeps_kv: ClassVar[bool] = True
     """False: every step computes the whole prefix of every sequence again, and nothing of the pool is used."""
+    reuses_prefixes: ClassVar[bool] = False
+    """What a sequence leaves behind may serve others: they start with the tokens that `num_hit_tokens` finds."""
     interchangeable: ClassVar[bool] = False
     """Any free unit serves any growth, so growth cannot fail while enough units are free, whatever came before."""
 
@@ -78,11 +81,19 @@ class Allocator(ABC):
         """Slots that a single sequence can hold in an otherwise empty pool."""
         return self.num_slots
 
+    def num_hit_tokens(self, seq: Sequence) -> int:
+        """Leading tokens of `seq` that `grant` would find in the pool, below `seq.known`: the last one is computed.
+
+        Changes nothing. The engine asks if the policy `reuses_prefixes`.
+        """
+        return 0
+
     @abstractmethod
     def fits(self, seq: Sequence, num_tokens: int, others_running: bool) -> bool:
         """Whether `admit` would succeed now. Changes nothing.
 
-        `num_tokens` of `seq.known` tokens are computed in this step. A refusal stands until something is freed or
+        The first `num_tokens` of `seq.known` tokens are in the pool when this step ends: those that `num_hit_tokens`
+        finds, and those that it computes. A refusal stands until something is freed or
         moved: growths, extensions and admissions of others make no room.
         """
 
@@ -117,7 +128,10 @@ class Allocator(ABC):
 
     @abstractmethod
     def free(self, seq: Sequence) -> None:
-        """Take everything back. Leaves in `asked_slots` and `granted_slots` what the sequence held until now."""
+        """Take everything back. Leaves in `asked_slots` and `granted_slots` what the sequence held until now.
+
+        By then a step has computed what `grant` and `extend` were asked for.
+        """
 
     def end_step(self) -> None:
         """The step that carried out this plan's copies has been committed."""
@@ -126,7 +140,11 @@ class Allocator(ABC):
 
     @abstractmethod
     def num_free_slots(self) -> int:
-        """Slots on the free list, counted there."""
+        """Slots on the free list, counted there, cached ones not among them."""
+
+    def num_cached_slots(self) -> int:
+        """Slots that nobody holds and whose content can be used again."""
+        return 0
 
     def unusable_slots(self, seq: Sequence, num_tokens: int) -> int:
         """Free slots that do not serve `seq`, which was just refused: in runs too short, or held back."""
@@ -135,6 +153,10 @@ class Allocator(ABC):
     @abstractmethod
     def free_runs(self) -> list[tuple[int, int]]:
         """Maximal runs of adjacent free slots, by address."""
+
+    def cached_runs(self) -> list[tuple[int, int]]:
+        """Maximal runs of adjacent cached slots, by address."""
+        return []
 
     @abstractmethod
     def runs(self, seq: Sequence) -> list[tuple[int, int]]:
@@ -147,8 +169,8 @@ class Allocator(ABC):
     def check(self, holders: Iterable[Sequence]) -> None:
         """Recount everything from runs and free lists.
 
-        INV-1: they add up to the pool. INV-2: each slot is held or free. INV-3: as nothing is shared, the count of
-        references to a held slot is 1: it is in one table, once.
+        INV-1: they add up to the pool. INV-2: each slot is held, free or cached. INV-3: as nothing is shared, the count
+        of references to a held slot is 1: it is in one table, once.
         """
         nobody = -1
         owner = np.full(self.num_slots, nobody)
@@ -164,27 +186,32 @@ class Allocator(ABC):
                     "but nothing is shared: it must be in one table, once"
                 )
                 owner[first : first + num] = seq.row
-        num_held, num_free = int((owner != nobody).sum()), 0
-        is_free = np.zeros(self.num_slots, dtype=bool)
-        for first, num in self.free_runs():
-            num_free += num
-            for slot in (first, first + num - 1):
-                assert 0 <= slot < self.num_slots, (
-                    f"INV-2: slot {slot} is free, outside a pool of {self.num_slots}"
+        num_held = int((owner != nobody).sum())
+        is_unheld = np.zeros(self.num_slots, dtype=bool)
+        counts = {"free": self.num_free_slots(), "cached": self.num_cached_slots()}
+        for state, runs in (("free", self.free_runs()), ("cached", self.cached_runs())):
+            for first, num in runs:
+                for slot in (first, first + num - 1):
+                    assert 0 <= slot < self.num_slots, (
+                        f"INV-2: slot {slot} is {state}, outside a pool of {self.num_slots}"
+                    )
+                taken = np.flatnonzero(owner[first : first + num] != nobody) + first
+                assert not taken.size, (
+                    f"INV-2: slot {taken[0]} is {state} and held by request {owner[taken[0]]}"
                 )
-            taken = np.flatnonzero(owner[first : first + num] != nobody) + first
-            assert not taken.size, (
-                f"INV-2: slot {taken[0]} is free and held by request {owner[taken[0]]}"
+                assert not is_unheld[first : first + num].any(), (
+                    f"INV-2: slots from {first} are {state}, and free or cached already"
+                )
+                is_unheld[first : first + num] = True
+            num_in_runs = sum(num for _, num in runs)
+            assert num_in_runs == counts[state], (
+                f"INV-1: {state} runs hold {num_in_runs} slots, the {state} list says {counts[state]}"
             )
-            assert not is_free[first : first + num].any(), (
-                f"INV-2: slots from {first} are free twice"
-            )
-            is_free[first : first + num] = True
-        assert num_free == self.num_free_slots(), (
-            f"INV-1: free runs hold {num_free} slots, the free list says {self.num_free_slots()}"
-        )
-        assert num_held + num_free == self.num_slots, (
-            f"INV-1: {num_held} slots held + {num_free} free = {num_held + num_free}, the pool has {self.num_slots}"
+        num_free, num_cached = counts.values()
+        total = num_held + num_free + num_cached
+        assert total == self.num_slots, (
+            f"INV-1: {num_held} slots held + {num_free} free + {num_cached} cached = {total}, "
+            f"the pool has {self.num_slots}"
         )
 
 

@@ -2,13 +2,25 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import combinations, pairwise
+from typing import Any
 
 import pytest
-from allocators import build, can_run, everything, free_slots, sequence, slots_by_position, slots_of
+from allocators import (
+    build,
+    cached_slots,
+    can_run,
+    everything,
+    free_slots,
+    num_unheld_slots,
+    sequence,
+    slots_by_position,
+    slots_of,
+)
 from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_cases import prompt_pieces
 
 from kvtwin.sim import Allocator, Sequence, policy_names
 
@@ -47,6 +59,7 @@ def pools(draw: st.DrawFn, policy: str) -> Pool:
             policy,
             num_slots,
             max_model_len=max_model_len,
+            max_num_seqs=draw(st.integers(1, 4)),
             block_size=block_size,
             admission=draw(st.sampled_from(["step", "full"])),
             watermark=draw(st.sampled_from([0.0, 0.3])),
@@ -60,7 +73,9 @@ def pools(draw: st.DrawFn, policy: str) -> Pool:
         leaves, share = draw(st.integers(0, 2)), draw(st.sampled_from([1, 2]))
         seq = drawn_sequence(draw, pool, row)
         if seq is not None:
-            num_tokens = max(1, seq.known // share) if pool.allocator.chunked_prefill else seq.known
+            num_tokens = seq.known
+            if pool.allocator.chunked_prefill:
+                num_tokens = max(pool.allocator.num_hit_tokens(seq) + 1, num_tokens // share)
             if pool.allocator.admit(seq, num_tokens, bool(pool.holders)):
                 pool.holders.append(seq)
                 pool.prefilled[row] = num_tokens
@@ -72,10 +87,12 @@ def pools(draw: st.DrawFn, policy: str) -> Pool:
     return pool
 
 
-def drawn_sequence(draw: Callable[..., int], pool: Pool, row: int) -> Sequence | None:
+def drawn_sequence(draw: Callable[..., Any], pool: Pool, row: int) -> Sequence | None:
     """A request that would not be rejected; None if the one drawn would."""
     num_prompt = draw(st.integers(1, pool.max_model_len - 1))
-    seq = sequence(row, num_prompt, draw(st.integers(1, pool.max_model_len - num_prompt)))
+    num_output = draw(st.integers(1, pool.max_model_len - num_prompt))
+    pieces = draw(prompt_pieces(num_prompt)) if pool.allocator.reuses_prefixes else ()
+    seq = sequence(row, num_prompt, num_output, pieces)
     return seq if can_run(pool.allocator, seq) else None
 
 
@@ -105,12 +122,14 @@ def held(pool: Pool) -> Iterator[int]:
 
 
 @for_pools
-def test_slots_are_free_or_held_by_one(pool: Pool, data: st.DataObject) -> None:
+def test_slots_are_free_or_cached_or_held_by_one(pool: Pool, data: st.DataObject) -> None:
     allocator = pool.allocator
-    taken, free = list(held(pool)), free_slots(allocator)
+    taken, free, cached = list(held(pool)), free_slots(allocator), cached_slots(allocator)
     assert len(taken) == len(set(taken)), "two hold one slot"
-    assert not free & set(taken), "free and held"
-    assert free | set(taken) == set(range(allocator.num_slots)), "neither free nor held"
+    for one, other in combinations((free, cached, set(taken)), 2):
+        assert not one & other, "two of free, cached and held"
+    assert free | cached | set(taken) == set(range(allocator.num_slots)), "in no state"
+    assert not cached or allocator.reuses_prefixes
     allocator.check(pool.holders)
 
 
@@ -120,6 +139,7 @@ def test_free_runs_are_maximal_and_counted(pool: Pool, data: st.DataObject) -> N
     for (first, num), (next_first, _) in pairwise(runs):
         assert first + num < next_first, f"{runs} are not maximal, or not by address"
     assert sum(num for _, num in runs) == pool.allocator.num_free_slots()
+    assert len(cached_slots(pool.allocator)) == pool.allocator.num_cached_slots()
     longest = max((num for _, num in runs), default=0)
     assert pool.allocator.largest_free_run() == longest
 
@@ -130,8 +150,12 @@ def test_fits_is_pure_and_tells_what_admit_does(pool: Pool, data: st.DataObject)
     seq = drawn_sequence(data.draw, pool, 99)
     if seq is None:
         return
-    num_tokens = data.draw(st.integers(1, seq.known)) if allocator.chunked_prefill else seq.known
     before = everything(allocator, [*pool.holders, seq])
+    hit = allocator.num_hit_tokens(seq)
+    assert everything(allocator, [*pool.holders, seq]) == before, "a look has changed something"
+    assert 0 <= hit < seq.known
+    first_tokens = st.integers(hit + 1, seq.known)
+    num_tokens = data.draw(first_tokens) if allocator.chunked_prefill else seq.known
     fits = allocator.fits(seq, num_tokens, bool(pool.holders))
     assert everything(allocator, [*pool.holders, seq]) == before, "fits has changed something"
     assert allocator.admit(seq, num_tokens, bool(pool.holders)) == fits
@@ -199,14 +223,15 @@ def test_grow_serves_in_order_and_stops(pool: Pool, data: st.DataObject) -> None
 def test_free_returns_everything(pool: Pool, data: st.DataObject) -> None:
     allocator = pool.allocator
     for seq in data.draw(st.permutations(pool.holders)):
-        num_held, num_free = len(slots_of(allocator, seq)), allocator.num_free_slots()
+        num_held, num_unheld = len(slots_of(allocator, seq)), num_unheld_slots(allocator)
         allocator.free(seq)
         assert not slots_of(allocator, seq)
-        assert allocator.num_free_slots() == num_free + num_held
+        assert num_unheld_slots(allocator) == num_unheld + num_held
         assert seq.granted_slots == num_held, "what it held must be left in the fields"
         pool.holders.remove(seq)
         allocator.check(pool.holders)
-    assert allocator.free_runs() == [(0, allocator.num_slots)]
+    assert free_slots(allocator) | cached_slots(allocator) == set(range(allocator.num_slots))
+    assert allocator.reuses_prefixes or allocator.free_runs() == [(0, allocator.num_slots)]
 
 
 @for_pools
@@ -220,8 +245,9 @@ def test_an_accepted_request_can_always_run_alone(pool: Pool, data: st.DataObjec
         return
     seq.known += data.draw(st.integers(0, seq.num_output_tokens - 1))  # as after a preemption
     chunk = data.draw(st.integers(1, seq.known)) if allocator.chunked_prefill else seq.known
-    assert allocator.admit(seq, chunk, False)
-    for num_tokens in range(chunk, seq.known, chunk):
+    first_tokens = min(allocator.num_hit_tokens(seq) + chunk, seq.known)
+    assert allocator.admit(seq, first_tokens, False)
+    for num_tokens in range(first_tokens, seq.known, chunk):
         assert allocator.extend(seq, num_tokens)
     assert allocator.extend(seq, seq.known)
     while seq.room < seq.end:

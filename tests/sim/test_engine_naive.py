@@ -38,7 +38,7 @@ def test_both_engines_write_the_same_run(policy: str, costs: list[str], out_dir:
     # Growths ahead of time, and doing without them where a pool runs out, are most of the shortcuts.
     @settings(max_examples=examples(200 if policy == "paged" else 60))
     @given(
-        trace=traces(),
+        trace=traces(with_content=policy == "slots"),
         config=configs(policy, costs),
         snapshots=st.booleans(),
         decisions=st.sampled_from([False, False, True]),
@@ -58,13 +58,16 @@ def test_both_engines_agree_on_many_requests(
     rng = np.random.default_rng(7)
     gaps_ns = rng.integers(0, 600_000_000, 300) * (rng.random(300) < 0.2) * (kind != "saturated")
     lengths = rng.integers(1, 90, (300, 2))
-    trace = trace_of(list(zip(np.cumsum(gaps_ns).tolist(), *lengths.T.tolist(), strict=True)))
+    requests = list(zip(np.cumsum(gaps_ns).tolist(), *lengths.T.tolist(), strict=True))
+    streams, known = rng.integers(0, 9, 300).tolist(), rng.integers(1, lengths[:, 0] + 1).tolist()
+    contents = [((stream, 0, num),) for stream, num in zip(streams, known, strict=True)]
+    trace = trace_of(requests, contents)
     config = config_of(
         policy,
         num_gpu_blocks_override=280 if kind == "logged" else 70,
         block_size=2 if kind == "logged" else 8,
         max_model_len=150,
-        max_num_seqs=12,
+        max_num_seqs=4 if policy == "slots" else 12,
         max_num_batched_tokens=64,
         watermark=0.03,
         compaction=kind == "bursts",
@@ -76,3 +79,4 @@ def test_both_engines_agree_on_many_requests(
     )
     assert summary["num_finished"] + summary["num_rejected"] == 300
     assert summary["num_steps"] > 1000
+    assert (summary["hit_tokens"] > 100) == (policy == "slots")

@@ -85,7 +85,11 @@ def test_the_window_is_the_last_one_told_or_the_whole_run() -> None:
 @pytest.mark.parametrize(
     ("field", "change", "message"),
     [
-        ("granted", 1, "INV-1: granted 61 \\+ free 40 slot-ns are 101, .* 10 slots x 10 ns = 100"),
+        (
+            "granted",
+            1,
+            "INV-1: granted 61 \\+ free 40 \\+ cached 0 slot-ns are 101, .* 10 slots x 10 ns = 100",
+        ),
         ("live", 11, "INV-1: live 41, below E 40"),
         ("useful", 11, "INV-1: live 30, below E 51, asked 50"),
         ("asked", 11, "asked 61, granted 60 slot-ns are not in order"),

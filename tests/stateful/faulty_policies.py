@@ -7,6 +7,7 @@ from kvtwin.sim import PolicySettings, Sequence
 from kvtwin.sim.policies.contiguous import Contiguous
 from kvtwin.sim.policies.orca import OrcaOracle
 from kvtwin.sim.policies.paged import Paged
+from kvtwin.sim.policies.slots import Slots
 from kvtwin.sim.policies.static import StaticBatch
 
 
@@ -159,3 +160,42 @@ class FreesOneBlockTwice(Paged):
     def free(self, seq: Sequence) -> None:
         seq.blocks[0] = seq.blocks[-1]
         super().free(seq)
+
+
+class HitTooLong(Slots):
+    """One token more than the two prompts have in common."""
+
+    def num_hit_tokens(self, seq: Sequence) -> int:
+        return min(super().num_hit_tokens(seq) + 1, seq.known - 1)
+
+
+class CachedAndHeld(Slots):
+    """What a place keeps stays known while somebody writes there."""
+
+    def grant(self, seq: Sequence, num_tokens: int) -> None:
+        before = dict(self._kept)
+        super().grant(seq, num_tokens)
+        if seq.row == 2:  # the only one admitted then, or both would get that place
+            self._kept = before
+
+
+class CacheNotGivenBack(Slots):
+    """Slots count as cached still when their place has been taken."""
+
+    def grant(self, seq: Sequence, num_tokens: int) -> None:
+        before = self._num_cached_slots
+        super().grant(seq, num_tokens)
+        self._num_cached_slots = before
+
+
+class LostPlace(Slots):
+    """A place with a cached prompt is never given to anybody again, and in no list."""
+
+    def free(self, seq: Sequence) -> None:
+        super().free(seq)
+        first, pieces = self._kept.popitem()
+        if pieces:
+            self._num_free_slots = sum(num for _, num in self.free_runs())
+            self._num_cached_slots = sum(num for _, num in self.cached_runs())
+        else:
+            self._kept[first] = pieces

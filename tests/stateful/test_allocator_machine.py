@@ -3,7 +3,17 @@
 from typing import Any
 
 import pytest
-from allocators import Memory, build, can_run, free_slots, sequence, slots_by_position, slots_of
+from allocators import (
+    Memory,
+    build,
+    cached_slots,
+    can_run,
+    free_slots,
+    num_unheld_slots,
+    sequence,
+    slots_by_position,
+    slots_of,
+)
 from example_counts import examples
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -14,11 +24,15 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from random_cases import prompt_pieces
 
 from kvtwin.sim import Sequence, policy_names
+from kvtwin.sim.prompts import Pieces, first_pieces
 
-# Prompt and output in sixteenths of the most; tokens lost to a preemption; parts of the prompt.
-REQUESTS = st.tuples(st.integers(0, 9), st.integers(0, 16), st.integers(0, 3), st.integers(1, 3))
+# Prompt and output in sixteenths of the most; tokens lost to a preemption; parts of the prompt; its first tokens.
+REQUESTS = st.tuples(
+    st.integers(0, 9), st.integers(0, 16), st.integers(0, 3), st.integers(1, 3), prompt_pieces(9)
+)
 
 
 class Log(list[tuple[str, int, int, int]]):
@@ -44,6 +58,7 @@ class PoolMachine(RuleBasedStateMachine):
         growth_tokens=st.integers(1, 4),
         fit=st.sampled_from(["first", "best"]),
         compaction=st.booleans(),
+        max_num_seqs=st.integers(1, 4),
         admission=st.sampled_from(["step", "full"]),
         watermark=st.sampled_from([0.0, 0.0, 0.25]),
     )
@@ -66,7 +81,8 @@ class PoolMachine(RuleBasedStateMachine):
         self.num_checked = 0  # entries of the log that the owners follow already
         self.num_carried_out = 0  # entries of the log that the memory follows already
         self.owners: dict[int, int] = {}
-        self.memory = Memory(self.num_slots)
+        self.prompts: dict[int, Pieces] = {}
+        self.memory = Memory(self.num_slots, self.prompts)
 
     def decoding(self, seq: Sequence) -> bool:
         return self.committed[seq.row] >= seq.known
@@ -85,32 +101,37 @@ class PoolMachine(RuleBasedStateMachine):
                 self.owners[slot] = row
 
     @rule(requests=st.lists(REQUESTS, min_size=1, max_size=4))
-    def admit(self, requests: list[tuple[int, int, int, int]]) -> None:
+    def admit(self, requests: list[tuple[int, int, int, int, Pieces]]) -> None:
         for request in requests:
             self.admit_one(*request)
 
-    def admit_one(self, prompt: int, output: int, lost: int, parts: int) -> None:
+    def admit_one(self, prompt: int, output: int, lost: int, parts: int, pieces: Pieces) -> None:
         """A request, fresh or preempted after `lost` tokens, whose prompt is computed in parts."""
         num_prompt = 1 + (self.max_model_len - 2) * prompt // 16
         num_output = 1 + (self.max_model_len - num_prompt - 1) * output // 16
-        seq = sequence(self.num_rows, num_prompt, num_output)
+        seq = sequence(self.num_rows, num_prompt, num_output, first_pieces(pieces, num_prompt))
         if not can_run(self.allocator, seq):
             return
         if any(not self.decoding(other) for other in self.holders):
             parts = 1  # only one prompt is in progress at any time
         seq.known += min(lost, num_output - 1)
-        num_tokens = -(-seq.known // parts) if self.allocator.chunked_prefill else seq.known
+        hit = self.allocator.num_hit_tokens(seq)
+        assert 0 <= hit < seq.known
+        num_tokens = seq.known
+        if self.allocator.chunked_prefill:
+            num_tokens = hit - (hit - seq.known) // parts
         fits = self.allocator.fits(seq, num_tokens, bool(self.holders))
-        num_free = self.allocator.num_free_slots()
+        num_unheld = num_unheld_slots(self.allocator)
         assert self.allocator.admit(seq, num_tokens, bool(self.holders)) == fits
         if not fits:
-            assert self.allocator.num_free_slots() == num_free
+            assert num_unheld_slots(self.allocator) == num_unheld
             return
-        assert self.allocator.num_free_slots() == num_free - seq.granted_slots
+        assert num_unheld_slots(self.allocator) == num_unheld - seq.granted_slots
         assert seq.room >= num_tokens
         self.num_rows += 1
         self.holders.append(seq)
-        self.prefilled[seq.row], self.committed[seq.row] = num_tokens, 0
+        self.prompts[seq.row] = seq.pieces
+        self.prefilled[seq.row], self.committed[seq.row] = num_tokens, hit
         self.room[seq.row] = seq.room
         self.follow()
 
@@ -154,9 +175,9 @@ class PoolMachine(RuleBasedStateMachine):
 
     def drop(self, seq: Sequence) -> None:
         num_held = len(slots_by_position(self.allocator, seq))
-        num_free = self.allocator.num_free_slots()
+        num_unheld = num_unheld_slots(self.allocator)
         self.allocator.free(seq)
-        assert self.allocator.num_free_slots() == num_free + num_held
+        assert num_unheld_slots(self.allocator) == num_unheld + num_held
         self.holders.remove(seq)
         self.follow()
 
@@ -201,12 +222,14 @@ class PoolMachine(RuleBasedStateMachine):
     @invariant()
     def the_model_agrees(self) -> None:
         self.allocator.check(self.holders)
-        free = free_slots(self.allocator)
+        free, cached = free_slots(self.allocator), cached_slots(self.allocator)
         held = {slot: seq.row for seq in self.holders for slot in slots_of(self.allocator, seq)}
         assert held == self.owners, "INV-2: who holds what has changed without a decision"
         assert not free & held.keys(), "INV-2"
-        assert free | held.keys() == set(range(self.num_slots)), "INV-1"
+        assert not cached & (free | held.keys()), "INV-2"
+        assert free | cached | held.keys() == set(range(self.num_slots)), "INV-1"
         assert len(free) == self.allocator.num_free_slots(), "INV-1"
+        assert len(cached) == self.allocator.num_cached_slots(), "INV-1"
         num_in_tables = sum(len(slots_of(self.allocator, seq)) for seq in self.holders)
         assert len(held) == num_in_tables, (
             "INV-3: nothing is shared, so a slot is in one table, once"
@@ -217,7 +240,8 @@ class PoolMachine(RuleBasedStateMachine):
             self.step()
             while self.holders:
                 self.drop(self.holders[0])
-            assert self.allocator.free_runs() == [(0, self.num_slots)], "INV-8"
+            unheld = free_slots(self.allocator) | cached_slots(self.allocator)
+            assert unheld == set(range(self.num_slots)), "INV-8"
             assert not self.owners, "INV-8"
 
 

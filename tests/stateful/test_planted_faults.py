@@ -21,6 +21,20 @@ SIMULATE_MODULE = sys.modules["kvtwin.sim.simulate"]
 TRACE = trace_of([(0, 6, 14), (0, 5, 9), (0, 9, 3), (0, 3, 17), (0, 7, 8), (0, 4, 4)])
 
 
+# Prompts that begin alike, with two places of 24 slots for them: places are left, found again, and written over.
+ALIKE = trace_of(
+    [(0, 6, 14), (0, 5, 9), (0, 9, 3), (0, 3, 17), (0, 7, 8), (0, 4, 4)],
+    [
+        ((0, 0, 6),),
+        ((1, 0, 5),),
+        ((0, 0, 4), (2, 0, 5)),
+        ((1, 0, 3),),
+        ((0, 0, 4), (2, 0, 3)),
+        ((1, 0, 2), (2, 7, 2)),
+    ],
+)
+
+
 def setting(policy: str, **fields: Any) -> RunConfig:
     small = {"num_gpu_blocks_override": 13, "block_size": 4, "max_model_len": 24}
     return config_of(policy, **(small | {"max_num_seqs": 4, "growth_tokens": 3} | fields))
@@ -29,8 +43,12 @@ def setting(policy: str, **fields: Any) -> RunConfig:
 @pytest.mark.parametrize(
     ("policy", "paranoid", "message"),
     [
-        ("LeakedBlock", True, r"INV-1: \d+ slots held \+ \d+ free = \d+, the pool has 52"),
-        ("LeakedBlock", False, r"INV-8: \d+ of 52 slots are free after the last request"),
+        (
+            "LeakedBlock",
+            True,
+            r"INV-1: \d+ slots held \+ \d+ free \+ 0 cached = \d+, the pool has 52",
+        ),
+        ("LeakedBlock", False, r"INV-8: \d+ of 52 slots are free or cached after the last request"),
         ("DoubleGrant", True, r"INV-2: slot \d+ is free and held by request \d"),
         ("SharedBlock", True, r"INV-3: slot 0 is held by request 1 and by request 0, but nothing"),
         ("BlockTwiceInATable", True, r"INV-3: slot \d+ is held by request 0 and by request 0,"),
@@ -39,11 +57,19 @@ def setting(policy: str, **fields: Any) -> RunConfig:
         ("WrongCount", True, r"INV-1: free runs hold \d+ slots, the free list says \d+"),
         ("GrantsMoreThanItHas", True, r"INV-1: sequences hold \d+ slots, the total says \d+"),
         ("RefusesForEver", False, "INV-5: nothing runs at 0 ns"),
-        ("HalfAChunk", True, r"INV-1: \d+ slots held \+ \d+ free = \d+, the pool has 52"),
+        (
+            "HalfAChunk",
+            True,
+            r"INV-1: \d+ slots held \+ \d+ free \+ 0 cached = \d+, the pool has 52",
+        ),
         ("HalfAChunk", False, r"INV-5: nothing runs at \d+ ns"),
         ("LostFreeRun", True, r"INV-1: free runs hold 0 slots, the free list says \d+"),
         ("FreeInsideARun", True, r"INV-[12]: "),
-        ("ShortFree", True, r"INV-1: \d+ slots held \+ \d+ free = \d+, the pool has 52"),
+        (
+            "ShortFree",
+            True,
+            r"INV-1: \d+ slots held \+ \d+ free \+ 0 cached = \d+, the pool has 52",
+        ),
         ("KeptForEver", False, r"INV-5: nothing runs at \d+ ns"),
     ],
 )
@@ -61,7 +87,7 @@ def test_a_faulty_policy_is_caught(
         ("TooMuchExternal", r"INV-1: external \d+ of \d+ free slot-ns"),
         (
             "GrantsMoreThanItHas",
-            r"INV-1: granted \d+ \+ free \d+ slot-ns are \d+, the pool has 52 slots x",
+            r"INV-1: granted \d+ \+ free \d+ \+ cached 0 slot-ns are \d+, the pool has 52 slots x",
         ),
     ],
 )
@@ -93,6 +119,47 @@ def test_a_read_of_what_was_not_written_is_caught(policy: str, tmp_path: Path) -
         pytest.raises(AssertionError, match=r"INV-7: request \d reads position"),
     ):
         simulate(TRACE, config, tmp_path, engine_type=WatchedEngine, decisions=True)
+
+
+@pytest.mark.parametrize(
+    ("policy", "paranoid", "message"),
+    [
+        ("CachedAndHeld", True, r"INV-2: slot \d+ is (free|cached) and held by request \d"),
+        ("CacheNotGivenBack", True, r"INV-1: cached runs hold \d+ slots, the cached list says \d+"),
+        ("CacheNotGivenBack", False, r"INV-8: \d+ of 52 slots are free or cached after the last"),
+        (
+            "LostPlace",
+            True,
+            r"INV-1: \d+ slots held \+ \d+ free \+ \d+ cached = \d+, the pool has 52",
+        ),
+        ("LostPlace", False, r"INV-5: nothing runs at \d+ ns"),
+    ],
+)
+def test_a_faulty_cache_is_caught(
+    policy: str, paranoid: bool, message: str, tmp_path: Path
+) -> None:
+    config = setting(f"faulty_policies:{policy}", max_num_seqs=2)
+    with pytest.raises(AssertionError, match=message):
+        simulate(ALIKE, config, tmp_path, paranoid=paranoid)
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [("HitTooLong", r"INV-7: request \d reads position \d"), ("policies.slots:Slots", None)],
+)
+def test_a_hit_on_what_is_not_there_is_caught(
+    policy: str, message: str | None, tmp_path: Path
+) -> None:
+    """Watched token by token; without the fault there are hits, and nobody objects."""
+    module = "faulty_policies:" if message else "kvtwin.sim."
+    config = setting(module + policy, max_num_seqs=2)
+    options = {"engine_type": WatchedEngine, "decisions": True, "paranoid": True}
+    with patch.object(SIMULATE_MODULE, "CostExecutor", OneStepExecutor):
+        if message:
+            with pytest.raises(AssertionError, match=message):
+                simulate(ALIKE, config, tmp_path, **options)
+        else:
+            assert simulate(ALIKE, config, tmp_path, **options)["hit_tokens"] > 0
 
 
 class WrongLive(Engine):
@@ -145,7 +212,7 @@ class WrongWindow(Engine):
     [
         (WrongLive, True, r"INV-1: \d+ tokens are committed, the total says \d+"),
         (WrongGranted, True, r"INV-1: sequences hold \d+ slots, the total says \d+"),
-        (WrongGranted, False, r"INV-1: granted \d+ \+ free \d+ slot-ns are"),
+        (WrongGranted, False, r"INV-1: granted \d+ \+ free \d+ \+ cached 0 slot-ns are"),
         (LiveAboveUseful, False, r"INV-1: live \d+, below E \d+, asked \d+, granted \d+ slot-ns"),
         (ForgotsTheRest, False, r"INV-5: requests \[0, 1, 2, 3, 4\] of 6 never ended"),
         (StillRunning, False, r"INV-8: totals \(0, 0, 0, 0, 1, 0\) are left"),

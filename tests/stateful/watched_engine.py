@@ -32,11 +32,14 @@ class UnevenExecutor(CostExecutor):
 
 
 class WatchedEngine(Engine):
-    """Counts every computed position, and keeps the tokens themselves. For executors of one step a plan."""
+    """Counts every computed position, and keeps the tokens themselves. For executors of one step a plan.
+
+    Prefix hits are followed for policies that never preempt.
+    """
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.memory = Memory(self.allocator.num_slots)
+        self.memory = Memory(self.allocator.num_slots, dict(enumerate(self.requests.prompts)))
         self.computed = dict.fromkeys(self.requests.accepted, 0)  # since the last preemption
         self._preemptions = list(self.requests.num_preemptions)
         self._num_carried_out = 0
@@ -62,14 +65,15 @@ class WatchedEngine(Engine):
         chunks = {seq.row: num_tokens for seq, num_tokens in plan.chunks}
         contexts = []
         for seq in self.running.values():
-            start = self.computed[seq.row]
+            # What a prefix hit has found counts as computed; the memory knows whether it is there.
+            start = self.computed[seq.row] or self.requests.num_hit_tokens[seq.row]
             num_tokens = chunks.pop(seq.row, int(seq.decoding))
             if seq.decoding:
                 contexts.append(start + 1)
             if self.allocator.keeps_kv:
                 slots = slots_by_position(self.allocator, seq)
                 self.memory.compute(seq.row, slots, start, start + num_tokens)
-            self.computed[seq.row] += num_tokens
+            self.computed[seq.row] = start + num_tokens
             assert self.computed[seq.row] <= seq.end, f"INV-4: row {seq.row} is computed beyond E"
         assert not chunks, f"chunks of {list(chunks)}, which do not run"
         if self.allocator.keeps_kv:
