@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 from random_cases import config_of, trace_of
 
 from kvtwin.sim import simulate
+from kvtwin.sim.prompts import Pieces
 
 STEP_NS = 20_000_000  # the shortest timeline row: each step has a row of its own
 _PARTS = ("live", "reserved", "internal", "rounding", "external", "free")
@@ -34,17 +35,24 @@ class Run:
 
 
 def run(
-    policy: str, requests: list[tuple[int, ...]], directory: Path, num_slots: int, **fields: Any
+    policy: str,
+    requests: list[tuple[int, ...]],
+    directory: Path,
+    num_slots: int,
+    contents: list[Pieces] | None = None,
+    **fields: Any,
 ) -> Run:
     """Requests of (arrival in ns, prompt, output[, max_tokens]) in a pool of `num_slots` slots.
 
-    A block has one slot and a step lasts STEP_NS, unless the fields say otherwise.
+    `contents`: what they are made of. A block has one slot and a step lasts STEP_NS, unless the fields say otherwise.
     """
     block_size = fields.setdefault("block_size", 1)
     assert num_slots % block_size == 0
     settings = {"cost": f"constant:{STEP_NS}", "num_gpu_blocks_override": num_slots // block_size}
     config = config_of(policy, **(settings | fields))
-    summary = simulate(trace_of(requests), config, directory, decisions=True, paranoid=True)
+    summary = simulate(
+        trace_of(requests, contents), config, directory, decisions=True, paranoid=True
+    )
     assert json.loads((directory / "run.json").read_text())["summary"] == summary
     tables = {
         name: pq.read_table(directory / f"{name}.parquet").to_pylist()
