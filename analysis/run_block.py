@@ -24,6 +24,7 @@ def run_lines(summary: dict[str, Any]) -> list[str]:
         _line("Mean running requests", f"{summary['mean_running']:.2f}"),
         _line("Preemptions", f"{summary['preemptions']:,}"),
         _line("Recomputed tokens", f"{summary['recomputed_tokens']:,}"),
+        _line("Prefix hits (tokens)", f"{summary['hit_tokens']:,}"),
         *_queue_lines(summary),
         "Share of the KV pool, mean over the loaded window".center(WIDTH, "-"),
         *(

@@ -72,6 +72,7 @@ def test_run_block_line_by_line() -> None:
         "Mean running requests": "12.73",
         "Preemptions": "23",
         "Recomputed tokens": "7,703",
+        "Prefix hits (tokens)": "2,203",
         "Waiting at half of the arrival span": "29",
         "Waiting at the last arrival": "37",
         "Queue still growing at the last arrival": "yes",
