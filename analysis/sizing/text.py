@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
+from ..definitions import UNCALIBRATED
 from ..table import plain_console, plain_table
 
 GIB = 2**30
@@ -232,7 +233,8 @@ def _figure(name: str, value: float) -> str:
 
 
 def _levers(facts: Facts) -> Table:
-    table = plain_table("What would change (all GPUs together)", "change")
+    stamp = f", {UNCALIBRATED}" if any(lever["estimated"] for lever in facts["levers"]) else ""
+    table = plain_table(f"What would change (all GPUs together{stamp})", "change")
     of_length = f"requests of {facts['setting']['max_model_len']:,}"
     headings = ("GPUs", "KV GiB a GPU", "KV tokens", "vs. now", of_length, "longest request")
     for heading in headings:

@@ -143,6 +143,7 @@ def test_what_is_estimated_is_stamped(capsys: pytest.CaptureFixture[str]) -> Non
     assert any(note.startswith(stamp) for note in facts(capsys, *LLAMA)["notes"])
     _, out, _ = invoke(capsys, *LLAMA)
     assert f"Note: {stamp}" in out
+    assert "What would change (all GPUs together, UNCALIBRATED)" in out
 
 
 def test_replicas_hold_as_much_each(capsys: pytest.CaptureFixture[str]) -> None:

@@ -113,7 +113,9 @@ def test_the_fraction_of_one_engine_is_not_anothers(
         "INFO worker.py:266] the current vLLM instance can use total_gpu_memory (79.15GiB) x "
         "gpu_memory_utilization (0.50) = 39.58GiB\n"
     )
-    assert sized(capsys, tmp_path, text)["setting"]["memory_utilization"] == pytest.approx(0.5, abs=1e-3)
+    assert sized(capsys, tmp_path, text)["setting"]["memory_utilization"] == pytest.approx(
+        0.5, abs=1e-3
+    )
     other = sized(capsys, tmp_path, text, "--accounting", "sglang")
     assert other["setting"]["memory_utilization"] > 0.7
 
