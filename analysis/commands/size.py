@@ -10,7 +10,7 @@ from ..sizing.options import SizeInputs
 
 @takes_flags_of(SizeInputs)
 def size(inputs: SizeInputs, as_json: JsonOption = False) -> None:
-    """Say how much KV a deployment holds, and where the rest of the memory went.
+    """Say how much KV memory fits, and where the rest went.
 
     Needs no trace and no GPU; every word is explained in docs/sizing.md. The exit code is 2 where the
     engine would not start.
