@@ -48,6 +48,10 @@ class MixFlags:
     ] = None
     turns: Annotated[float | None, _mix("Mean turns of a chat (default 1).", "N")] = None
     think: Annotated[float | None, _mix("Mean seconds between turns (default 0).", "S")] = None
+    priorities: Annotated[
+        int | None, _mix("So many priorities, of whole sessions (default none).", "N")
+    ] = None
+    samples: Annotated[int | None, _mix("Outputs of every prompt (default 1).", "N")] = None
     max_model_len: Annotated[
         int | None, _mix("Most tokens of a chat or an agent (default 131072).", "N")
     ] = None
@@ -76,7 +80,12 @@ class MixFlags:
             "mean_tool_s": self.tool_time,
             "subagent_share": self.subagents,
         }
-        for_chats = {"mean_turns": self.turns, "mean_think_s": self.think}
+        for_chats = {
+            "mean_turns": self.turns,
+            "mean_think_s": self.think,
+            "num_priorities": self.priorities,
+            "num_samples": self.samples,
+        }
         shared = _given(
             {"output": self.output, "arrivals": self.arrivals, "max_model_len": self.max_model_len}
         )
@@ -94,7 +103,9 @@ class MixFlags:
             )
             return generate(name, mix, num_requests, seed)
         if _given(for_chats):
-            raise UserError("--turns and --think are of chats; leave out --tool-result or them")
+            raise UserError(
+                "--turns, --think, --priorities and --samples do not go with --tool-result"
+            )
         if rate is None:
             raise UserError("--tool-result needs --rate, of sessions")
         if number > 1:

@@ -26,6 +26,12 @@ def info_lines(summary: TraceSummary) -> list[str]:
         lines += _arrival_lines(summary)
     if summary.num_with_max_tokens:
         lines.append(f"max_tokens         given for {summary.num_with_max_tokens:,} requests")
+    if summary.num_priorities is not None:
+        lines.append(f"priorities         {summary.num_priorities:,} different ones")
+    if summary.mean_samples is not None:
+        lines.append(
+            f"samples            {summary.mean_samples:,.2f} outputs of a prompt on average"
+        )
     lines += [
         _length_line("prompt tokens", summary.prompt),
         _length_line("output tokens", summary.output),

@@ -39,6 +39,8 @@ class Mix:
     mean_turns: float = 1.0
     mean_think_s: float = 0.0  # exponential, from the end of a response to the next message
     max_model_len: int = 131_072
+    num_priorities: int = 0  # of sessions, drawn evenly from 0 to below it; 0: no priorities
+    num_samples: int = 1  # outputs asked of every prompt
 
     def __post_init__(self) -> None:
         for name, least, most in (
@@ -47,6 +49,8 @@ class Mix:
             ("mean_turns", 1, 10**4),
             ("mean_think_s", 0, 10**6),
             ("max_model_len", 2, 10**7),
+            ("num_priorities", 0, 100),
+            ("num_samples", 1, 100),
         ):
             value = getattr(self, name)
             if not least <= value <= most:
@@ -65,7 +69,7 @@ class Mix:
 def generate(name: str, mix: Mix, num_requests: int, seed: int) -> Trace:
     """`num_requests` requests of `mix`. The same arguments give the same bytes.
 
-    Lengths, arrivals, system prompts, turns and thinking have random streams of their own, so a change
+    Lengths, arrivals, system prompts, turns, thinking and priorities have random streams of their own, so a change
     of one leaves the others. Messages and outputs that are longer than max_model_len allows are
     clipped and counted. Raises UserError for what cannot be drawn.
     """
@@ -73,8 +77,8 @@ def generate(name: str, mix: Mix, num_requests: int, seed: int) -> Trace:
         raise UserError(f"num_requests is {num_requests}; it must be from 1 to {MAX_REQUESTS:,}")
     if seed < 0:
         raise UserError(f"seed is {seed}; it must be at least 0")
-    prompt_rng, output_rng, arrival_rng, system_rng, turn_rng, think_rng = (
-        np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(6)
+    prompt_rng, output_rng, arrival_rng, system_rng, turn_rng, think_rng, priority_rng = (
+        np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(7)
     )
     messages, outputs = draw_pairs(mix.prompt, mix.output, prompt_rng, output_rng, num_requests)
     room = mix.max_model_len - mix.system_prompt_tokens
@@ -113,6 +117,11 @@ def generate(name: str, mix: Mix, num_requests: int, seed: int) -> Trace:
         pieces.append([*systems[session], own])
     order = np.argsort([call.arrival_ns for call in calls], kind="stable")
     (chunk,) = chunk_of_calls(Path(name), calls, content_of_pieces(pieces))
+    if mix.num_priorities:
+        priorities = priority_rng.integers(mix.num_priorities, size=num_sessions)
+        chunk = replace(chunk, priority=priorities[session_of[order]])
+    if mix.num_samples > 1:
+        chunk = replace(chunk, num_samples=np.full(num_requests, mix.num_samples))
     return Trace(
         name,
         "synthetic",

@@ -63,6 +63,8 @@ class TraceSummary:
     prompt: LengthSummary
     output: LengthSummary
     num_with_max_tokens: int
+    num_priorities: int | None  # different ones
+    mean_samples: float | None  # outputs asked of a prompt
     sessions: SessionSummary | None
     content_block_tokens: int | None
     hits: tuple[PrefixHits, ...]
@@ -102,6 +104,8 @@ class Measurement:
         self._gaps = _Gaps()
         self._num_with_max_tokens = 0
         self._sessions: list[Sessions] = []
+        self._priorities: set[int] = set()
+        self._num_samples = 0
 
     def add(self, chunk: TraceChunk) -> None:
         """The next chunk."""
@@ -109,6 +113,10 @@ class Measurement:
         self._output.add(chunk.num_output_tokens)
         self._gaps.add(chunk.arrival_ns)
         self._num_with_max_tokens += int(np.count_nonzero(chunk.max_tokens >= 1))
+        if chunk.priority is not None:
+            self._priorities.update(np.unique(chunk.priority).tolist())
+        if chunk.num_samples is not None:
+            self._num_samples += int(chunk.num_samples.sum())
         if chunk.sessions is not None:
             self._sessions.append(chunk.sessions)
 
@@ -135,6 +143,8 @@ class Measurement:
             prompt=self._prompt.summary(),
             output=self._output.summary(),
             num_with_max_tokens=self._num_with_max_tokens,
+            num_priorities=len(self._priorities) or None,
+            mean_samples=self._num_samples / self._prompt.num_values or None,
             sessions=_session_summary(self._sessions),
             content_block_tokens=None if content is None else content.block_tokens,
             hits=tuple(hits),

@@ -100,7 +100,10 @@ def test_synth_wants_one_kind_of_request(tmp_path: Path) -> None:
         (("--prompt", "fixed:3"), "--prompt and --output belong together"),
         (("--workload", "alpaca-like", "--turns", 3), "give either --workload"),
         ((*mix, "--calls", 3), "need --tool-result"),
-        ((*mix, "--tool-result", "fixed:9", "--turns", 3), "--turns and --think are of chats"),
+        (
+            (*mix, "--tool-result", "fixed:9", "--turns", 3),
+            "--priorities and --samples do not go with",
+        ),
         ((*mix, "--tool-result", "fixed:9"), "--tool-result needs --rate, of sessions"),
         (
             (*mix, "--tool-result", "fixed:9", "--rate", 1, "--system-prompts", "2,9"),

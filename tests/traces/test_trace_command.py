@@ -76,6 +76,8 @@ def test_info_for_scripts(tmp_path: Path) -> None:
         "prompt": {"mean": 20.0, "p50": 20.0, "p90": 28.0, "p99": 29.8, "max": 30},
         "output": {"mean": 3.0, "p50": 3.0, "p90": 4.6, "p99": 4.96, "max": 5},
         "num_with_max_tokens": 1,
+        "num_priorities": None,
+        "mean_samples": None,
         "sessions": None,
         "content_block_tokens": None,
         "hits": [],

@@ -157,6 +157,25 @@ def test_chats_end_before_they_outgrow_the_model() -> None:
     assert (lengths(long), long.num_clipped) == ([(150, 20)] * 3, 3)
 
 
+def test_priorities_and_samples() -> None:
+    mix = replace(MIX, mean_turns=3.0, num_priorities=4, num_samples=2)
+    trace = generate("g", mix, 2000, seed=4)
+    (chunk,) = trace.chunks
+    assert chunk.priority is not None
+    assert chunk.sessions is not None
+    of_session = dict(zip(chunk.sessions.session.tolist(), chunk.priority.tolist(), strict=True))
+    assert [of_session[s] for s in chunk.sessions.session.tolist()] == chunk.priority.tolist()
+    counts = np.bincount(list(of_session.values()), minlength=4)
+    num = len(of_session)
+    assert abs(counts - num / 4).max() <= 5 * math.sqrt(num * 0.25 * 0.75)
+    summary = describe(trace)
+    assert (summary.num_priorities, summary.mean_samples) == (4, 2.0)
+    plain = generate("g", replace(MIX, mean_turns=3.0), 2000, seed=4)
+    assert (plain.chunks[0].priority, plain.chunks[0].num_samples) == (None, None)
+    assert lengths(plain) == lengths(trace)
+    assert (describe(plain).num_priorities, describe(plain).mean_samples) == (None, None)
+
+
 def test_same_seed_same_bytes(tmp_path: Path) -> None:
     mix = replace(MIX, num_system_prompts=2, system_prompt_tokens=64, mean_turns=3.0)
     for name, seed in (("a", 7), ("b", 7), ("c", 8)):
