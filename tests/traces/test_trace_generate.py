@@ -158,7 +158,8 @@ def test_chats_end_before_they_outgrow_the_model() -> None:
 
 
 def test_priorities_and_samples() -> None:
-    mix = replace(MIX, mean_turns=3.0, num_priorities=4, num_samples=2)
+    chats = replace(MIX, mean_turns=3.0, mean_think_s=10.0)
+    mix = replace(chats, num_priorities=4, num_samples=2)
     trace = generate("g", mix, 2000, seed=4)
     (chunk,) = trace.chunks
     assert chunk.priority is not None
@@ -170,7 +171,7 @@ def test_priorities_and_samples() -> None:
     assert abs(counts - num / 4).max() <= 5 * math.sqrt(num * 0.25 * 0.75)
     summary = describe(trace)
     assert (summary.num_priorities, summary.mean_samples) == (4, 2.0)
-    plain = generate("g", replace(MIX, mean_turns=3.0), 2000, seed=4)
+    plain = generate("g", chats, 2000, seed=4)
     assert (plain.chunks[0].priority, plain.chunks[0].num_samples) == (None, None)
     assert lengths(plain) == lengths(trace)
     assert (describe(plain).num_priorities, describe(plain).mean_samples) == (None, None)
