@@ -15,7 +15,11 @@ MUTANTS = (
     *faults_copies.FAULTS,
 )
 # What looks at the results of kernels; offsets of more than 32 bits have tests of their own.
-RESULTS = ("tests/gpu/test_kernel_matrix.py", "tests/gpu/test_extreme_scores.py")
+RESULTS = (
+    "tests/gpu/test_kernel_matrix.py",
+    "tests/gpu/test_extreme_scores.py",
+    "tests/gpu/test_swap_order.py",
+)
 OFFSETS = ("tests/gpu/test_long_strides.py", "tests/gpu/test_large_pools.py")
 # Which operations a file is part of: only their tests run, those of the first before the others.
 OPERATIONS = {

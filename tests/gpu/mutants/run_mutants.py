@@ -182,7 +182,7 @@ def main() -> int:
     if not options.only:
         save(verdicts)
     if options.out is not None:
-        options.out.write_text(render(verdicts), encoding="utf-8")
+        options.out.write_text(render(verdicts, len(done)), encoding="utf-8")
     unexplained = [v for v in verdicts if not v.is_killed and not v.mutant.why_equivalent]
     return 1 if unexplained else 0
 

@@ -53,8 +53,8 @@ def killed_before() -> list[Verdict]:
     return [Verdict(by_name[name], *rest) for name, *rest in last["verdicts"] if rest[0]]
 
 
-def render(verdicts: Sequence[Verdict]) -> str:
-    """Return the report."""
+def render(verdicts: Sequence[Verdict], num_before: int = 0) -> str:
+    """Return the report; `num_before` of the verdicts are kills of an earlier run."""
     order = {mutant.name: number for number, mutant in enumerate(MUTANTS)}
     verdicts = sorted(verdicts, key=lambda verdict: order[verdict.mutant.name])
     num_killed = sum(verdict.is_killed for verdict in verdicts)
@@ -72,6 +72,11 @@ def render(verdicts: Sequence[Verdict]) -> str:
         "",
         f"{len(verdicts)} mutants: {num_killed} killed, {len(proved)} equivalent, "
         f"{len(survivors) - len(proved)} survived: {num_killed / num_real:.1%} of those that are faults.",
+        *(
+            [f"{num_before} of the kills are of a run before, of the same kernels (`--survivors`)."]
+            if num_before
+            else []
+        ),
         "",
         "| mutant | file | first test that fails | how |",
         "|---|---|---|---|",
