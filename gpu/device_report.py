@@ -11,6 +11,8 @@ from .check import Result
 from .report import BENCH_HEADER, CHECK_HEADER, bench_line, check_line, check_summary
 
 CUT_OFF = "The time was over before the rest of the {what} could run."
+UNFINISHED = "The {what} did not come to their end."
+USAGE = "usage: python -m kvtwin.gpu.device_report RUN.jsonl"
 
 
 def render(lines: Iterable[dict[str, Any]]) -> Iterator[str]:
@@ -36,18 +38,28 @@ def render(lines: Iterable[dict[str, Any]]) -> Iterator[str]:
         yield f"\n## Checks\n\n{check_summary(results)}\n\n{CHECK_HEADER}"
         yield from map(check_line, results)
     for kind, what in (("benched", "timings"), ("checked", "checks")):
-        if not all(line["complete"] for line in by_kind.get(kind, [{"complete": False}])):
+        if kind not in by_kind:
+            yield f"\n{UNFINISHED.format(what=what)}"
+        elif not all(line["complete"] for line in by_kind[kind]):
             yield f"\n{CUT_OFF.format(what=what)}"
     if "end" not in by_kind:
         yield "\nThe run did not come to its end."
 
 
-def main() -> None:
-    """Print the report of the file named on the command line."""
-    with Path(sys.argv[1]).open(encoding="utf-8") as file:
-        for line in render(json.loads(text) for text in file):
-            print(line)
+def main(arguments: list[str]) -> int:
+    """Print the report of the file named; return 2, after one line, where there is none to read."""
+    if len(arguments) != 1:
+        print(USAGE, file=sys.stderr)
+        return 2
+    try:
+        text = Path(arguments[0]).read_text(encoding="utf-8")
+    except OSError as error:
+        print(f"{arguments[0]}: {error.strerror}; {USAGE}", file=sys.stderr)
+        return 2
+    for line in render(map(json.loads, text.splitlines())):
+        print(line)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kvtwin.gpu.device_report import render
+from kvtwin.gpu.device_report import main, render
 
 ROOT = Path(__file__).parents[2]
 # Everything of the project's own dependencies but numpy, torch and triton.
@@ -79,8 +79,8 @@ def test_the_report_of_a_dry_run_says_so(dry: list[dict[str, Any]]) -> None:
 
 def test_a_cut_off_run_has_a_report_that_says_so(dry: list[dict[str, Any]]) -> None:
     text = "\n".join(render(dry[:5]))
-    assert "The time was over before the rest of the timings could run." in text
-    assert "The time was over before the rest of the checks could run." in text
+    assert "The timings did not come to their end." in text
+    assert "The checks did not come to their end." in text
     assert "The run did not come to its end." in text
 
 
@@ -110,4 +110,25 @@ def test_without_a_gpu_one_line_says_so(tmp_path: Path) -> None:
     (line,) = lines
     assert line["kind"] == "error"
     assert "--dry-run" in line["message"]
-    assert "FAILED: torch finds no CUDA device" in "\n".join(render(lines))
+    text = "\n".join(render(lines))
+    assert "FAILED: torch finds no CUDA device" in text
+    assert "The time was over" not in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [([], "usage: "), (["none.jsonl"], "none.jsonl: No such file or directory; usage: ")],
+)
+def test_no_run_to_report_is_one_line(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    (line,) = printed.err.splitlines()
+    assert line.startswith(message)
