@@ -37,7 +37,8 @@ def check(
     """Compare the kernels with a float64 reference and exact probes; exit code 1 if any fails.
 
     On a CPU the kernels run in Triton's interpreter, with every memory access checked and counted,
-    and the torch operations beside them. Each line names what ran.
+    and the torch operations beside them; only those where triton is not installed. Each line names
+    what ran.
     """
     device = _choose(device)
     if device == "cpu":
@@ -58,6 +59,12 @@ def check(
     results = []
     try:
         with backends(device) as found:
+            if all(backend.name == "torch" for backend in found):
+                typer.echo(
+                    "triton is not installed, so the kernels are not checked, only the torch operations; "
+                    "pip install 'kvtwin[gpu]'",
+                    err=True,
+                )
             if not as_json:
                 print(CHECK_HEADER)
             for result in run_all(found, chosen, quick=quick):

@@ -11,8 +11,6 @@ from kvtwin.sim.traffic import decode_traffic
 
 from ..arguments import plan_splits
 from ..arguments.tuning import decode_tuning, num_multiprocessors
-from ..kernels import contiguous_decode, paged_decode, workspace_elements
-from .read_sum import CHUNK_ELEMENTS, read_sum_launch
 from .shapes import BenchShape
 
 L2_MULTIPLE = 4  # what is read must be this many times the L2, or it is the L2 that is measured
@@ -67,6 +65,9 @@ def run_bench(
 
 
 def _read_bandwidth(device: str, timer: Timer, read_bytes: int) -> BenchRow:
+    # Here and below: rows are read and printed without triton, too.
+    from .read_sum import CHUNK_ELEMENTS, read_sum_launch
+
     num_chunks = max(1, read_bytes // (4 * CHUNK_ELEMENTS))
     chunks = torch.ones(num_chunks, CHUNK_ELEMENTS, device=device)
     order = torch.randperm(num_chunks, generator=torch.Generator().manual_seed(0))
@@ -83,6 +84,8 @@ def _read_bandwidth(device: str, timer: Timer, read_bytes: int) -> BenchRow:
 def _bench_shape(
     shape: BenchShape, device: str, timer: Timer, bandwidth: float | None
 ) -> Iterator[BenchRow]:
+    from ..kernels import contiguous_decode, paged_decode, workspace_elements
+
     generator = torch.Generator(device).manual_seed(0)
 
     def normal(*size: int) -> torch.Tensor:

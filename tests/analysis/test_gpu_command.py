@@ -81,6 +81,19 @@ def test_without_torch_it_says_what_to_install() -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_without_triton_the_torch_operations_are_checked() -> None:
+    done = kvtwin(
+        *("gpu", "check", "--quick", "--kernel", "merge_partials", "--device", "cpu"),
+        before="import sys\nsys.modules['triton'] = None",
+    )
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("triton is not installed, so the kernels are not checked")
+    rows = [row for row in done.stdout.splitlines() if row.endswith("| pass |")]
+    assert rows
+    assert all(row.startswith("| torch |") for row in rows)
+
+
 def test_help_loads_neither_torch_nor_triton() -> None:
     before = (
         "import atexit, sys\natexit.register(lambda: print({'torch', 'triton'} & {*sys.modules}))"
