@@ -11,7 +11,7 @@ import torch
 import triton
 
 from .bench import bench_shapes, dry_shapes, run_bench, run_untimed, time_on_gpu
-from .check import KERNELS, backends, run_all
+from .check import KERNELS, Backend, backends, run_all
 from .errors import UnavailableError
 
 # Shares of the time: what is checked first matters most, and the rest is timing's.
@@ -20,9 +20,16 @@ FULL_CHECK_SHARE = 0.15
 DRY_KERNELS = ("merge_partials", "copy_blocks")
 DRY_READ_BYTES = 1 << 16
 
+Write = Callable[[str, dict[str, Any]], None]
+Failed = Callable[[str, Exception], None]
+
 
 def timed_run(file: TextIO, seconds: float, dry_run: bool) -> int:
-    """Write lines to `file` until all is done or `seconds` are over; return 1 if a check failed."""
+    """Write lines to `file` until all is done or `seconds` are over; the last is always `end`.
+
+    What raises becomes an `error` line with its configuration, and the next one runs. Return 1 if
+    anything failed, or the quick check did not come to its end.
+    """
     started = time.monotonic()
 
     def left(share: float) -> Callable[[], bool]:
@@ -33,21 +40,27 @@ def timed_run(file: TextIO, seconds: float, dry_run: bool) -> int:
         file.write(json.dumps({"kind": kind, "at_s": at_s} | content) + "\n")
         file.flush()
 
+    errors: list[str] = []
+
+    def failed(configuration: str, error: Exception) -> None:
+        errors.append(f"{configuration}: {type(error).__name__}: {' '.join(str(error).split())}")
+        write("error", {"message": errors[-1]})
+
+    all_passed = has_checked = False
     if not dry_run and not torch.cuda.is_available():
         write("error", {"message": "torch finds no CUDA device; --dry-run goes without"})
-        return 1
-    write("machine", _machine(dry_run))
-    try:
-        all_passed = _check(write, left, dry_run)
-    except UnavailableError as error:
-        write("error", {"message": str(error)})
-        return 1
-    try:
-        _bench(write, left(1.0), dry_run)
-    except RuntimeError as error:  # out of memory, a fault on the device: what was timed stays
-        write("error", {"message": " ".join(str(error).split())})
-        all_passed = False
-    write("end", {"all_passed": all_passed})
+    else:
+        try:
+            write("machine", _machine(dry_run))
+            with backends("cpu" if dry_run else "cuda") as found:
+                all_passed, has_checked = _check(write, left, found, dry_run)
+                _bench(write, failed, left(1.0), dry_run)
+        except UnavailableError as error:
+            write("error", {"message": str(error)})
+        except Exception as error:
+            failed("the run", error)
+    all_passed &= has_checked and not errors
+    write("end", {"all_passed": all_passed, "quick_check_complete": has_checked})
     return 0 if all_passed else 1
 
 
@@ -71,39 +84,38 @@ def _machine(dry_run: bool) -> dict[str, Any]:
 
 
 def _check(
-    write: Callable[[str, dict[str, Any]], None],
+    write: Write,
     left: Callable[[float], Callable[[], bool]],
+    found: list[Backend],
     dry_run: bool,
-) -> bool:
-    """The quick check, then as much of the rest as time allows."""
+) -> tuple[bool, bool]:
+    """The quick check, then as much of the rest as time allows: did all pass, was it complete?"""
     kernels = DRY_KERNELS if dry_run else KERNELS
-    all_passed, done = True, set()
-    with backends("cpu" if dry_run else "cuda") as found:
-        for quick, share in ((True, QUICK_CHECK_SHARE), (False, FULL_CHECK_SHARE)):
-            if dry_run and not quick:
+    all_passed, has_checked, done = True, False, set()
+    for quick, share in ((True, QUICK_CHECK_SHARE), (False, FULL_CHECK_SHARE)):
+        if dry_run and not quick:
+            break
+        limit = QUICK_CHECK_SHARE if quick else QUICK_CHECK_SHARE + share
+        has_time, num_checked, is_complete = left(limit), 0, True
+        for result in run_all(found, kernels, quick=quick, skip=done):
+            done.add((result.backend, result.kernel, result.configuration))
+            write("check", result.to_dict())
+            all_passed &= result.passed
+            num_checked += 1
+            if not has_time():
+                is_complete = False
                 break
-            limit = QUICK_CHECK_SHARE if quick else QUICK_CHECK_SHARE + share
-            has_time, num_checked, is_complete = left(limit), 0, True
-            for result in run_all(found, kernels, quick=quick, skip=done):
-                done.add((result.backend, result.kernel, result.configuration))
-                write("check", result.to_dict())
-                all_passed &= result.passed
-                num_checked += 1
-                if not has_time():
-                    is_complete = False
-                    break
-            write("checked", {"quick": quick, "num": num_checked, "complete": is_complete})
-    return all_passed
+        write("checked", {"quick": quick, "num": num_checked, "complete": is_complete})
+        has_checked |= quick and is_complete and num_checked > 0
+    return all_passed, has_checked
 
 
-def _bench(
-    write: Callable[[str, dict[str, Any]], None], has_time: Callable[[], bool], dry_run: bool
-) -> None:
+def _bench(write: Write, failed: Failed, has_time: Callable[[], bool], dry_run: bool) -> None:
     """Timings, in order of interest, until the time is over."""
     if dry_run:
-        rows = run_bench(dry_shapes(), "cpu", run_untimed, DRY_READ_BYTES)
+        rows = run_bench(dry_shapes(), "cpu", run_untimed, DRY_READ_BYTES, failed)
     else:
-        rows = run_bench(bench_shapes(), "cuda", time_on_gpu)
+        rows = run_bench(bench_shapes(), "cuda", time_on_gpu, failed=failed)
     is_complete, num_rows = True, 0
     for row in rows:
         write("bench", row.to_dict())

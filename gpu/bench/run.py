@@ -18,6 +18,12 @@ READ_BYTES = 4 << 30
 NS_PER_S = 10**9
 
 Timer = Callable[[Callable[[], object]], int | None]
+# What is told of a timing that raised: its configuration and the error.
+Failed = Callable[[str, Exception], None]
+
+
+def _raise(configuration: str, error: Exception) -> None:
+    raise error
 
 
 @dataclass(frozen=True)
@@ -55,13 +61,28 @@ class BenchRow:
 
 
 def run_bench(
-    shapes: Sequence[BenchShape], device: str, timer: Timer, read_bytes: int = READ_BYTES
+    shapes: Sequence[BenchShape],
+    device: str,
+    timer: Timer,
+    read_bytes: int = READ_BYTES,
+    failed: Failed = _raise,
 ) -> Iterator[BenchRow]:
-    """The device's read bandwidth, then for each shape paged, contiguous and torch's attention."""
-    bandwidth = _read_bandwidth(device, timer, read_bytes)
-    yield bandwidth
+    """The device's read bandwidth, then for each shape paged, contiguous and torch's attention.
+
+    A timing that raises goes to `failed`, and the next one runs.
+    """
+    bytes_per_s = None
+    try:
+        bandwidth = _read_bandwidth(device, timer, read_bytes)
+        bytes_per_s = bandwidth.bytes_per_s
+        yield bandwidth
+    except Exception as error:
+        failed("read", error)
     for shape in shapes:
-        yield from _bench_shape(shape, device, timer, bandwidth.bytes_per_s)
+        try:
+            yield from _bench_shape(shape, device, timer, bytes_per_s, failed)
+        except Exception as error:  # no memory for its tensors, as far as one can foresee
+            failed(str(shape), error)
 
 
 def _read_bandwidth(device: str, timer: Timer, read_bytes: int) -> BenchRow:
@@ -82,7 +103,7 @@ def _read_bandwidth(device: str, timer: Timer, read_bytes: int) -> BenchRow:
 
 
 def _bench_shape(
-    shape: BenchShape, device: str, timer: Timer, bandwidth: float | None
+    shape: BenchShape, device: str, timer: Timer, bandwidth: float | None, failed: Failed
 ) -> Iterator[BenchRow]:
     from ..kernels import contiguous_decode, paged_decode, workspace_elements
 
@@ -105,10 +126,14 @@ def _bench_shape(
         "workspace": torch.empty(num_elements, device=device) if num_elements else None,
     }
 
-    def row(operation: str, num_bytes: int, run: Callable[[], object]) -> BenchRow:
-        duration_ns = timer(run)
+    def row(operation: str, num_bytes: int, run: Callable[[], object]) -> Iterator[BenchRow]:
+        try:
+            duration_ns = timer(run)
+        except Exception as error:
+            failed(f"{operation} {shape}", error)
+            return
         rate = num_bytes * NS_PER_S / duration_ns if duration_ns else None
-        return BenchRow(
+        yield BenchRow(
             operation,
             shape,
             num_bytes,
@@ -132,7 +157,7 @@ def _bench_shape(
     pools = [
         normal(num_blocks, shape.block_size, shape.num_kv_heads, shape.head_dim) for _ in range(2)
     ]
-    yield row(
+    yield from row(
         "paged_decode",
         traffic(paged=True),
         lambda: paged_decode(query, *pools, tables, lens, **options),
@@ -142,7 +167,7 @@ def _bench_shape(
         normal(shape.num_seqs, shape.context_len, shape.num_kv_heads, shape.head_dim)
         for _ in range(2)
     )
-    yield row(
+    yield from row(
         "contiguous_decode",
         traffic(paged=False),
         lambda: contiguous_decode(query, k, v, lens, **options),
@@ -150,7 +175,7 @@ def _bench_shape(
     heads_first = [tensor.transpose(1, 2).contiguous() for tensor in (k, v)]
     # K, V, query and output once: what torch moves beyond that is its own affair.
     least_bytes = shape.kv_bytes + 2 * query.numel() * query.element_size()
-    yield row(
+    yield from row(
         "torch",
         least_bytes,
         lambda: functional.scaled_dot_product_attention(

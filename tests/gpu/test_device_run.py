@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,8 @@ def test_a_cut_off_run_has_a_report_that_says_so(dry: list[dict[str, Any]]) -> N
 def test_no_time_leaves_one_line_of_each(tmp_path: Path) -> None:
     """At least one check and one timing, then the limit is obeyed."""
     code, lines = device_run(tmp_path, "--dry-run", "--seconds", "0")
-    assert code == 0
+    assert code == 1  # too little was checked
+    assert not lines[-1]["quick_check_complete"]
     assert [line["kind"] for line in lines] == [
         "machine",
         "check",
@@ -107,12 +109,43 @@ def test_without_a_gpu_one_line_says_so(tmp_path: Path) -> None:
         pytest.skip("there is a GPU")
     code, lines = device_run(tmp_path)
     assert code == 1
-    (line,) = lines
+    line, end = lines
     assert line["kind"] == "error"
+    assert (end["kind"], end["all_passed"]) == ("end", False)
     assert "--dry-run" in line["message"]
     text = "\n".join(render(lines))
     assert "FAILED: torch finds no CUDA device" in text
     assert "The time was over" not in text
+
+
+def test_a_kernel_that_does_not_compile_spoils_only_its_own_lines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from triton.runtime.errors import OutOfResources
+
+    from kvtwin.gpu import kernels
+    from kvtwin.gpu.timed_run import timed_run
+
+    def fails(*arguments: object, **options: object) -> None:
+        raise OutOfResources(300_000, 232_448, "shared memory")
+
+    monkeypatch.setattr(kernels, "merge_partials", fails)
+    monkeypatch.setattr(kernels, "paged_decode", fails)
+    file = StringIO()
+    assert timed_run(file, 210.0, dry_run=True) == 1
+    lines = [json.loads(line) for line in file.getvalue().splitlines()]
+    failed = [line for line in lines if line.get("verdict") == "fail"]
+    assert {(line["backend"], line["kernel"]) for line in failed} == {
+        ("triton-interpret", "merge_partials")
+    }
+    assert all("OutOfResources" in line["problem"] for line in failed)
+    errors = [line["message"] for line in lines if line["kind"] == "error"]
+    assert [text.split("(")[0] for text in errors] == ["paged_decode BenchShape"] * 2
+    assert all("OutOfResources: out of resource: shared memory" in text for text in errors)
+    operations = [line["operation"] for line in lines if line["kind"] == "bench"]
+    assert operations == ["read", *["contiguous_decode", "torch"] * 2]
+    assert lines[-1]["kind"] == "end"
+    assert (lines[-1]["all_passed"], lines[-1]["quick_check_complete"]) == (False, True)
 
 
 @pytest.mark.parametrize(
