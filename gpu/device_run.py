@@ -1,10 +1,10 @@
 """Check the kernels and time them on a GPU machine, within a time limit, into one JSONL file.
 
-    python3 gpu/device_run.py OUT.jsonl [--seconds 210] [--dry-run]
+    timeout 240 python3 gpu/device_run.py OUT.jsonl [--seconds 210] [--dry-run]
 
 It needs torch, triton and numpy, and no installation: it finds the package around it. Every line is
-written at once, so a run that is cut off leaves what it had. `--dry-run` goes the same way on a CPU,
-in Triton's interpreter, with small shapes and no durations.
+written at once, so a run that is cut off leaves what it had; what raises is a line, too.
+`--dry-run` goes the same way on a CPU, in Triton's interpreter, with small shapes and no durations.
 `python3 -m kvtwin.gpu.device_report OUT.jsonl` makes a report of it.
 """
 
@@ -19,7 +19,7 @@ DEFAULT_SECONDS = 210.0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run, and return the exit code: 1 if a check failed or nothing could be run."""
+    """Run, and return the exit code: 1 if anything failed or too little was checked."""
     parser = argparse.ArgumentParser(description="Check and time the kernels on a GPU.")
     parser.add_argument("out", type=Path, metavar="OUT.jsonl")
     parser.add_argument("--seconds", type=float, default=DEFAULT_SECONDS)

@@ -27,8 +27,9 @@ Failed = Callable[[str, Exception], None]
 def timed_run(file: TextIO, seconds: float, dry_run: bool) -> int:
     """Write lines to `file` until all is done or `seconds` are over; the last is always `end`.
 
-    What raises becomes an `error` line with its configuration, and the next one runs. Return 1 if
-    anything failed, or the quick check did not come to its end.
+    A check that raises is a failed `check` line and a timing that raises an `error` line, both with
+    their configuration, and the next one runs. Return 1 if anything failed, or the quick check did
+    not come to its end.
     """
     started = time.monotonic()
 
@@ -53,7 +54,10 @@ def timed_run(file: TextIO, seconds: float, dry_run: bool) -> int:
         try:
             write("machine", _machine(dry_run))
             with backends("cpu" if dry_run else "cuda") as found:
-                all_passed, has_checked = _check(write, left, found, dry_run)
+                try:
+                    all_passed, has_checked = _check(write, left, found, dry_run)
+                except Exception as error:  # of the check itself: a kernel's own is a line of it
+                    failed("the checks", error)
                 _bench(write, failed, left(1.0), dry_run)
         except UnavailableError as error:
             write("error", {"message": str(error)})
