@@ -164,6 +164,8 @@ def check_moves(
     moves: Sequence[SwapMove],
 ) -> None:
     """Arguments of `swap_blocks`."""
+    if not isinstance(moves, Sequence):  # what is read once would be empty when it is carried out
+        raise KernelInputError(f"moves is {type(moves).__name__}; it must be a list or a tuple")
     check_pools(k_pool, v_pool)
     check_rows("host_pool", host_pool, 5)
     wanted = [2, *k_pool.shape[1:]]

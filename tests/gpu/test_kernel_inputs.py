@@ -215,6 +215,8 @@ def test_swap_refuses_another_pools_host_memory(ops: Any) -> None:
         KernelInputError, match=r"it must be torch\.float16 \[num_host_blocks, 2, 4"
     ):
         ops.swap_blocks(paged.k, paged.v, host.float(), [])
+    with pytest.raises(KernelInputError, match="moves is generator; it must be a list or a tuple"):
+        ops.swap_blocks(paged.k, paged.v, host, (SwapMove(True, 0, 0) for _ in range(1)))
     with pytest.raises(KernelInputError, match="host_pool must be contiguous host memory"):
         ops.swap_blocks(paged.k, paged.v, host.transpose(2, 3).contiguous().transpose(2, 3), [])
 
