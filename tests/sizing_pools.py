@@ -11,11 +11,13 @@ class WindowPool(SizedPool):
 
     num_reserved_blocks = 1
     block_bytes = 1
-    derived = ""
 
     def __init__(self, num_blocks: int, block_size: int, window: int) -> None:
         self.num_blocks, self.block_size, self.window = num_blocks, block_size, window
-        self.num_tokens = num_blocks * block_size
+
+    @property
+    def num_tokens(self) -> int:
+        return self.num_blocks * self.block_size
 
     def bytes_for(self, num_tokens: int) -> int:
         kept = math.ceil(min(num_tokens, self.window) / self.block_size)

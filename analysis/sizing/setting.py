@@ -99,7 +99,9 @@ def load_setting(inputs: SizeInputs, log: LogFacts | None) -> Setting:
         deployment = changed(logged, accounting, **settings) if settings else logged
     if inputs.max_model_len in AUTO_LENGTH:
         deployment = _with_longest(deployment, accounting)
-    return Setting(deployment, accounting, logged, tuple(_notes(inputs, deployment, log)))
+    return Setting(
+        deployment, accounting, logged, tuple(_notes(inputs, deployment, accounting, log))
+    )
 
 
 def _flags_over(inputs: SizeInputs, of_log: SizeInputs) -> SizeInputs:
@@ -117,7 +119,7 @@ def _as_stored(of_log: SizeInputs, inputs: SizeInputs, log: LogFacts) -> SizeInp
         return plain  # the file itself says
     named = QUANTIZATIONS.get(log.quantization.value.lower()) if log.quantization else None
     possible = [plain]
-    for name in {named, inputs.quantization} - {None}:
+    for name in filter(None, dict.fromkeys((named, inputs.quantization))):
         said = replace(plain, quantization=name)
         try:
             _model(said)
@@ -145,15 +147,18 @@ def _check_model(plain: Deployment, inputs: SizeInputs, log: LogFacts) -> None:
         )
 
 
-def _notes(inputs: SizeInputs, deployment: Deployment, log: LogFacts | None) -> Iterator[str]:
+def _notes(
+    inputs: SizeInputs, deployment: Deployment, accounting: Accounting, log: LogFacts | None
+) -> Iterator[str]:
     shipped = deployment.model.shipped_kv_cache_dtype
     if shipped and inputs.kv_cache_dtype in (None, "auto"):
-        heeds = "does as" if _heeds_files(inputs) else "may not do what"
+        heeds = "does as" if _heeds_files(accounting.name) else "may not do what"
         yield f"the files ask for a KV cache in {shipped}, and the engine {heeds} they say"
     if log is None:
         return
-    if log.memory_utilization is None and inputs.gpu_memory_utilization is None:
-        yield "the log does not state the memory fraction: the engine's present default is used"
+    unsaid = log.memory_utilization is None and log.budget is None
+    if unsaid and inputs.gpu_memory_utilization is None:
+        yield "the log does not state the memory fraction: its engine's default is taken"
     if not deployment.gpu.source:
         yield "the log does not name the GPU: with --gpu the rest of its memory is shown, too"
     if log.total_memory is not None and inputs.gpu is not None:
@@ -165,9 +170,9 @@ def _notes(inputs: SizeInputs, deployment: Deployment, log: LogFacts | None) -> 
             )
 
 
-def _heeds_files(stated: SizeInputs) -> bool:
+def _heeds_files(accounting: str) -> bool:
     """Whether the engine stores KV as the model's files ask; SGLang does for some of them only."""
-    return (stated.accounting or "vllm").startswith("vllm") or stated.accounting == "exact"
+    return accounting.startswith("vllm") or accounting == "exact"
 
 
 def _deployment(stated: SizeInputs, log: LogFacts | None) -> Deployment:
@@ -175,7 +180,7 @@ def _deployment(stated: SizeInputs, log: LogFacts | None) -> Deployment:
     model = _model(stated)
     gpu, gpu_memory_source = _gpu(stated, log)
     dtype = stated.kv_cache_dtype or "auto"
-    if dtype == "auto" and _heeds_files(stated):
+    if dtype == "auto" and _heeds_files(stated.accounting or "vllm"):
         dtype = model.shipped_kv_cache_dtype or dtype
     return Deployment(
         model=model,

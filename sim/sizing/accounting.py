@@ -22,8 +22,16 @@ class SizedPool(ABC):
     num_reserved_blocks: int
     block_size: int
     block_bytes: int
-    num_tokens: int
-    derived: str = ""
+
+    @property
+    @abstractmethod
+    def num_tokens(self) -> int:
+        """The KV-cache size that the engine prints."""
+
+    @property
+    def derived(self) -> str:
+        """How `num_tokens` is derived; empty where it is blocks x block size."""
+        return ""
 
     @property
     def pool_bytes(self) -> int:

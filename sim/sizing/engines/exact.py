@@ -35,13 +35,13 @@ class ExactPool(SizedPool):
         return max(0, self.available_bytes)
 
     @property
-    def num_tokens(self) -> int:  # type: ignore[override]
+    def num_tokens(self) -> int:
         if self._all_alike:
             return self.num_blocks * self.block_size
         return math.floor(self.concurrency(self.max_model_len) * self.max_model_len)
 
     @property
-    def derived(self) -> str:  # type: ignore[override]
+    def derived(self) -> str:
         if self._all_alike:
             return ""
         return (

@@ -45,7 +45,7 @@ class SglangPool(SizedPool):
     num_reserved_blocks: int = 0
 
     @property
-    def num_tokens(self) -> int:  # type: ignore[override]
+    def num_tokens(self) -> int:
         """max_total_num_tokens."""
         return self.num_blocks * self.block_size
 

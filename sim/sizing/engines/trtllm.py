@@ -31,7 +31,7 @@ class TrtllmPool(SizedPool):
     num_reserved_blocks: int = 0
 
     @property
-    def num_tokens(self) -> int:  # type: ignore[override]
+    def num_tokens(self) -> int:
         return self.num_blocks * self.block_size
 
     def bytes_for(self, num_tokens: int) -> int:

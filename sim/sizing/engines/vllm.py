@@ -41,12 +41,12 @@ class VllmPool(SizedPool):
     num_reserved_blocks: int = 1
 
     @property
-    def num_tokens(self) -> int:  # type: ignore[override]
+    def num_tokens(self) -> int:
         share = self.num_blocks / self._blocks_to_admit(self.max_model_len)
         return int(share * self.max_model_len)
 
     @property
-    def derived(self) -> str:  # type: ignore[override]
+    def derived(self) -> str:
         if self.num_tokens == self.num_blocks * self.block_size:
             return ""
         return (
