@@ -5,7 +5,8 @@ from .checkpoint import quantize, read_model
 from .config import RunConfig
 from .cost import CostModel, CostTerm, load_cost
 from .model import ModelSpec, WeightPart
-from .policies.base import Allocator, PolicySettings, merge_runs
+from .policies.base import Allocator
+from .policies.policy import Policy, PolicySettings, merge_runs
 from .pool import PoolSize, size_pool
 from .registry import describe_policies, find_policy, policy_names
 from .sequence import Sequence
@@ -17,6 +18,7 @@ __all__ = [
     "CostTerm",
     "GpuSpec",
     "ModelSpec",
+    "Policy",
     "PolicySettings",
     "PoolSize",
     "RunConfig",

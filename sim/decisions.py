@@ -1,15 +1,20 @@
-"""Everything an allocator did, in order, with ids."""
+"""Everything a memory manager did, in order, with ids."""
 
 from __future__ import annotations
 
 from array import array
 
+NO_SOURCE = -1
+
 
 class Decisions:
-    """Columns of `decisions.parquet`. The engine sets `step`, the allocator adds the rest.
+    """Columns of `decisions.parquet`. The engine sets `step`, whoever decides adds the rest.
 
-    Actions: `grant` at admission, `extend` while running, `move` (the target of a copy, or of a slide by compaction),
-    `vacate` (the source of a copy, once the step has committed), `free`.
+    `grant` at admission, `extend` while running, `free`: units that go to a sequence or come back.
+    `move`, the target of a copy, or of a slide by compaction; `vacate`, the source of a copy, once the step has
+    committed. `share`: a block that is in the pool already joins a table (a prefix hit, a fork). `copy`: a block
+    takes the place of `source`, which others still hold, in a table, and its content. `swap_out` and `swap_in`: a
+    block of the host takes the content of the device's block `source`, or the other way round.
     """
 
     def __init__(self) -> None:
@@ -17,13 +22,28 @@ class Decisions:
         self.steps = array("q")
         self.actions: list[str] = []
         self.rows = array("q")
+        self.branches = array("q")
         self.firsts = array("q")
         self.nums = array("q")
+        self.sources = array("q")
 
-    def add(self, action: str, row: int, first: int, num: int) -> None:
-        """`first` is a block id of a paged policy, else the first of `num` slots."""
+    def add(
+        self,
+        action: str,
+        row: int,
+        first: int,
+        num: int,
+        branch: int = 0,
+        source: int = NO_SOURCE,
+    ) -> None:
+        """`first` is a block id of a policy with blocks, else the first of `num` slots.
+
+        `branch` numbers the sequences of a request.
+        """
         self.steps.append(self.step)
         self.actions.append(action)
         self.rows.append(row)
+        self.branches.append(branch)
         self.firsts.append(first)
         self.nums.append(num)
+        self.sources.append(source)

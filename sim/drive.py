@@ -6,12 +6,12 @@ from collections.abc import Generator
 
 import simpy
 
-from .engine import Engine
+from .engine_contract import EngineContract
 from .executor import Executor
 from .queue import NO_ARRIVAL
 
 
-def drive(engine: Engine, executor: Executor) -> int:
+def drive(engine: EngineContract, executor: Executor) -> int:
     """Run until every request has ended. Returns the time of the last event, in ns after the first arrival."""
     env = simpy.Environment(initial_time=0)
     env.process(_serve(env, engine, executor))
@@ -20,7 +20,7 @@ def drive(engine: Engine, executor: Executor) -> int:
 
 
 def _serve(
-    env: simpy.Environment, engine: Engine, executor: Executor
+    env: simpy.Environment, engine: EngineContract, executor: Executor
 ) -> Generator[simpy.Event, None, None]:
     """Steps, one behind the other. The environment's clock is set only when another event is due before a step ends."""
     now_ns = int(env.now)

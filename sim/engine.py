@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Seq
 
+from .engine_contract import Work
 from .plan import Plan
 from .recorder import Sample
 from .scheduler import Scheduler
@@ -59,6 +60,20 @@ class Engine(Scheduler):
             if self.paranoid:
                 self.check()
             done = end
+
+    def work(self, plan: Plan) -> list[Work]:
+        """What the first step of `plan` computes: chunks as planned, then a token, or all of them, of who decodes."""
+        decoding = [
+            (seq, seq.committed(self.step)) for seq in self.running.values() if seq.decoding
+        ]
+        chunks = [Work(seq, seq.computed, num_tokens) for seq, num_tokens in plan.chunks]
+        if self._kept:
+            return chunks + [Work(seq, committed, 1) for seq, committed in decoding]
+        return chunks + [Work(seq, 0, committed + 1) for seq, committed in decoding]
+
+    def holders(self) -> list[Sequence]:
+        """Who holds slots: finished members of a static batch, and whoever runs."""
+        return [*self.held, *self.running.values()]
 
     def _decode(self, times_ns: list[int], first_growth: int) -> None:
         """Steps between which the decoding sequences stay the same, from each of the times to the next.
@@ -222,9 +237,10 @@ class Engine(Scheduler):
         allocator = self.allocator
         pieces: tuple[tuple[int, int, int], ...] = ()
         if self.recorder.snapshots:
-            holders = (*self.held, *self.running.values())
             pieces = tuple(
-                (first, num, seq.row) for seq in holders for first, num in allocator.runs(seq)
+                (first, num, seq.row)
+                for seq in self.holders()
+                for first, num in allocator.runs(seq)
             )
         num_waiting = self.queue.advance(end_ns)
         return Sample(num_waiting, allocator.largest_free_run(), allocator.num_free_slots(), pieces)

@@ -9,8 +9,9 @@ from types import MappingProxyType
 
 from kvtwin.traces import UserError
 
+from .engine_contract import EngineContract
 from .names import did_you_mean
-from .policies.base import Allocator
+from .policies.policy import Policy
 
 POLICIES: Mapping[str, str] = MappingProxyType(
     {
@@ -32,8 +33,8 @@ def policy_names() -> list[str]:
     return list(POLICIES)
 
 
-def find_policy(name: str) -> type[Allocator]:
-    """The allocator class of a built-in name or of `package.module:Class`. Raises UserError for an unknown one."""
+def find_policy(name: str) -> type[Policy]:
+    """The class of a built-in name or of `package.module:Class`. Raises UserError for an unknown one."""
     target = POLICIES.get(name, name)
     module_name, colon, class_name = target.partition(":")
     if not colon:
@@ -47,13 +48,20 @@ def find_policy(name: str) -> type[Allocator]:
         raise UserError(
             f"policy {name!r} cannot be loaded: {error}; is the folder of its file on PYTHONPATH?"
         ) from None
-    if not (inspect.isclass(policy) and issubclass(policy, Allocator)):
+    if not (inspect.isclass(policy) and issubclass(policy, Policy)):
         raise UserError(
-            f"policy {name!r} is not a subclass of kvtwin.sim.Allocator; give the class itself"
+            f"policy {name!r} is not a subclass of kvtwin.sim.Policy; give the class itself"
         )
     if missing := sorted(policy.__abstractmethods__):
         raise UserError(f"policy {name!r} does not define {', '.join(missing)}; see docs/design.md")
     return policy
+
+
+def find_engine(policy: type[Policy]) -> type[EngineContract]:
+    """The engine that schedules what `policy` manages."""
+    module_name, _, class_name = policy.engine.partition(":")
+    engine: type[EngineContract] = getattr(importlib.import_module(module_name), class_name)
+    return engine
 
 
 def describe_policies() -> list[tuple[str, str, str]]:
@@ -61,6 +69,5 @@ def describe_policies() -> list[tuple[str, str, str]]:
     rows = []
     for name in POLICIES:
         policy = find_policy(name)
-        rule = "whole batches" if policy.whole_batch else "iteration-level, first come first served"
-        rows.append((name, (inspect.getdoc(policy) or "").partition("\n")[0], rule))
+        rows.append((name, (inspect.getdoc(policy) or "").partition("\n")[0], policy.scheduling))
     return rows

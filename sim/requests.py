@@ -9,7 +9,7 @@ import numpy as np
 
 from kvtwin.traces import Trace
 
-from .policies.base import Allocator
+from .policies.policy import Policy
 from .prompts import Pieces, prompts_of
 
 UNKNOWN = -1  # a time that has not come, a max_tokens that nobody gave
@@ -61,7 +61,7 @@ class RequestTable:
 
     @classmethod
     def from_trace(
-        cls, trace: Trace, allocator: Allocator, max_model_len: int, max_tokens: int | None
+        cls, trace: Trace, policy: Policy, max_model_len: int, max_tokens: int | None
     ) -> RequestTable:
         """Clip outputs to `max_tokens` (the request's own goes first) and to `max_model_len`, and judge every request.
 
@@ -79,13 +79,13 @@ class RequestTable:
             num_output_tokens=np.where(left > 0, np.minimum(original, most), original).tolist(),
             trace_output_tokens=original.tolist(),
             max_tokens=most.tolist(),
-            prompts=prompts_of(trace) if allocator.reuses_prefixes else [],
+            prompts=prompts_of(trace) if policy.reuses_prefixes else [],
         )
-        table._judge(allocator, max_model_len)
+        table._judge(policy, max_model_len)
         return table
 
-    def _judge(self, allocator: Allocator, max_model_len: int) -> None:
-        largest_need, limit = allocator.largest_need, allocator.largest_grant
+    def _judge(self, policy: Policy, max_model_len: int) -> None:
+        largest_need, limit = policy.largest_need, policy.largest_grant
         lengths = zip(self.num_prompt_tokens, self.num_output_tokens, self.max_tokens, strict=True)
         for row, (num_prompt, num_output, max_tokens) in enumerate(lengths):
             if num_prompt >= max_model_len:

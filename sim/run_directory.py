@@ -97,8 +97,10 @@ def write_decisions(path: Path, decisions: Decisions) -> None:
                 np.array([codes[a] for a in decisions.actions], dtype=np.int8), actions
             ),
             "row": _integers(decisions.rows),
+            "branch": _integers(decisions.branches),
             "first": _integers(decisions.firsts),
             "num": _integers(decisions.nums),
+            "source": _integers(decisions.sources),
         },
     )
 

@@ -15,13 +15,13 @@ from .catalog import find_model
 from .config import RunConfig
 from .cost import load_cost
 from .decisions import Decisions
-from .engine import Engine
+from .engine_contract import EngineContract
 from .executor import CostExecutor
 from .plan import Limits
-from .policies.base import PolicySettings
+from .policies.policy import PolicySettings
 from .pool import PoolSize, size_pool
 from .recorder import MAX_ROWS, Recorder
-from .registry import find_policy
+from .registry import find_engine, find_policy
 from .requests import RequestTable
 from .sizing.estimates import activation_bytes_per_token
 from .summary import summarize
@@ -55,12 +55,12 @@ def simulate(
     snapshots: bool = False,
     decisions: bool = False,
     paranoid: bool = False,
-    engine_type: type[Engine] = Engine,
+    engine_type: type[EngineContract] | None = None,
 ) -> dict[str, Any]:
     """Run `trace` under `config.policy` on a simulated clock, write the run directory, return its summary.
 
-    `out_dir` is made if need be. `paranoid` recounts the pool after every plan and commit. `engine_type` is for
-    engines of the same interface. Raises UserError for what the user can mend.
+    `out_dir` is made if need be. `paranoid` recounts the pool after every plan and commit. `engine_type`
+    takes the place of the policy's own engine. Raises UserError for what the user can mend.
     """
     # Here, because a machine with a GPU may have neither simpy nor pyarrow, and needs the rest.
     from . import run_directory
@@ -68,13 +68,13 @@ def simulate(
 
     started = time.perf_counter()
     pool, cost = size_pool(config), load_cost(config)
-    allocator = find_policy(config.policy)(policy_settings(config, pool))
-    requests = RequestTable.from_trace(trace, allocator, pool.max_model_len, config.max_tokens)
+    policy = find_policy(config.policy)(policy_settings(config, pool))
+    requests = RequestTable.from_trace(trace, policy, pool.max_model_len, config.max_tokens)
     span_ns = requests.arrival_ns[-1]
     recorder = Recorder(pool.num_slots, max(_SHORTEST_ROW_NS, 2 * span_ns // MAX_ROWS), snapshots)
     log = Decisions() if decisions else None
     limits = Limits(config.max_num_seqs, config.max_num_batched_tokens)
-    engine = engine_type(requests, allocator, limits, recorder, log)
+    engine = (engine_type or find_engine(type(policy)))(requests, policy, limits, recorder, log)
     engine.paranoid = paranoid
     engine_started = time.perf_counter()
     # Sequences that run are in reference cycles, but those that ended are not: there is nothing to collect.

@@ -58,5 +58,8 @@ def run(
         name: pq.read_table(directory / f"{name}.parquet").to_pylist()
         for name in ("requests", "timeline", "decisions")
     }
-    decisions = [tuple(decision.values()) for decision in tables["decisions"]]
+    decisions = [
+        tuple(decision[name] for name in ("step", "action", "row", "first", "num"))
+        for decision in tables["decisions"]
+    ]
     return Run(summary, tables["requests"], tables["timeline"], decisions)

@@ -1,55 +1,29 @@
-"""The contract of a KV-cache allocator."""
+"""The contract of an allocator: a policy whose slots belong to one sequence at a time."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 
 from ..sequence import Sequence
+from .policy import Policy, PolicySettings
 
 
-class DecisionLog(Protocol):
-    """Where an allocator reports what it did; `first` is a block id or a slot, as the policy counts."""
+class Allocator(Policy):
+    """Hands out slots to the sequences of `Engine`, each to one sequence at a time. It never sees the queue.
 
-    def add(self, action: str, row: int, first: int, num: int) -> None: ...
-
-
-@dataclass(frozen=True)
-class PolicySettings:
-    """The pool, and the options of every family of policies."""
-
-    num_slots: int
-    max_model_len: int
-    max_num_seqs: int = 256
-    block_size: int = 16  # tokens
-    admission: str = "full"  # `full`: a whole sequence must fit when it is admitted; `step`: what this step computes
-    watermark: float = 0.0  # share of the pool's blocks kept free at admissions
-    growth_tokens: int = 16
-    fit: str = "first"  # or `best`
-    compaction: bool = False
-    activation_tokens: int = 0  # tokens whose activations fit into the bytes of the pool
-
-
-class Allocator(ABC):
-    """Hands out the slots of one pool. It sees token counts and ids, never tensors, text, clocks or the queue.
-
-    A refusal returns False (or a short count) and changes nothing. Runs of slots are half-open and written as
-    (first slot, number of slots). A policy declares how the scheduler has to treat it in the class attributes.
+    A refusal returns False (or a short count) and changes nothing. A policy declares how the scheduler has to treat it
+    in the class attributes. One that `reuses_prefixes` lets a sequence start with what `num_hit_tokens` finds.
     """
 
     chunked_prefill: ClassVar[bool] = True
     """Prompts are cut to the token budget of a step. False: a prompt is computed whole, in the step that admits it."""
     whole_batch: ClassVar[bool] = False
     """Nothing joins until every member of the batch has finished, and memory returns with the last one."""
-    keeps_kv: ClassVar[bool] = True
-    """False: every step computes the whole prefix of every sequence again, and nothing of the pool is used."""
-    reuses_prefixes: ClassVar[bool] = False
-    """What a sequence leaves behind may serve others: they start with the tokens that `num_hit_tokens` finds."""
     interchangeable: ClassVar[bool] = False
     """Any free unit serves any growth, so growth cannot fail while enough units are free, whatever came before."""
 
@@ -61,25 +35,13 @@ class Allocator(ABC):
     """Slots of the sources of moves that this step carries out; they return at `end_step`."""
     moved_slots: int
     """Slots copied by this step's moves and compaction; reset by `end_step`."""
-    log: DecisionLog | None
-    """Where every grant, extension, move and free is reported, if anybody wants to know."""
 
     def __init__(self, settings: PolicySettings) -> None:
-        self.num_slots = settings.num_slots
+        super().__init__(settings)
         self.growth_tokens = None
         self.growth_slots = 0
         self.pending_slots = 0
         self.moved_slots = 0
-        self.log = None
-
-    @abstractmethod
-    def largest_need(self, num_prompt_tokens: int, num_output_tokens: int, max_tokens: int) -> int:
-        """Slots that the request needs at its largest moment; it is rejected at arrival if above `largest_grant`."""
-
-    @property
-    def largest_grant(self) -> int:
-        """Slots that a single sequence can hold in an otherwise empty pool."""
-        return self.num_slots
 
     def num_hit_tokens(self, seq: Sequence) -> int:
         """Leading tokens of `seq` that `grant` would find in the pool, below `seq.known`: the last one is computed.
@@ -138,33 +100,9 @@ class Allocator(ABC):
         self.pending_slots = 0
         self.moved_slots = 0
 
-    @abstractmethod
-    def num_free_slots(self) -> int:
-        """Slots on the free list, counted there, cached ones not among them."""
-
-    def num_cached_slots(self) -> int:
-        """Slots that nobody holds and whose content can be used again."""
-        return 0
-
     def unusable_slots(self, seq: Sequence, num_tokens: int) -> int:
         """Free slots that do not serve `seq`, which was just refused: in runs too short, or held back."""
         return self.num_free_slots()
-
-    @abstractmethod
-    def free_runs(self) -> list[tuple[int, int]]:
-        """Maximal runs of adjacent free slots, by address."""
-
-    def cached_runs(self) -> list[tuple[int, int]]:
-        """Maximal runs of adjacent cached slots, by address."""
-        return []
-
-    @abstractmethod
-    def runs(self, seq: Sequence) -> list[tuple[int, int]]:
-        """Runs of slots that the sequence holds, by position in the sequence, sources of moves included."""
-
-    def largest_free_run(self) -> int:
-        """Slots in the longest run of adjacent free slots."""
-        return max((num for _, num in self.free_runs()), default=0)
 
     def check(self, holders: Iterable[Sequence]) -> None:
         """Recount everything from runs and free lists.
@@ -213,14 +151,3 @@ class Allocator(ABC):
             f"INV-1: {num_held} slots held + {num_free} free + {num_cached} cached = {total}, "
             f"the pool has {self.num_slots}"
         )
-
-
-def merge_runs(pieces: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Join adjacent (first slot, number of slots) pieces, which come sorted by address and do not overlap."""
-    merged: list[tuple[int, int]] = []
-    for first, num in pieces:
-        if merged and sum(merged[-1]) == first:
-            merged[-1] = (merged[-1][0], merged[-1][1] + num)
-        else:
-            merged.append((first, num))
-    return merged

@@ -6,7 +6,8 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence as Seq
 
 from ..sequence import Sequence
-from .base import Allocator, PolicySettings
+from .base import Allocator
+from .policy import PolicySettings
 
 
 class Contiguous(Allocator):

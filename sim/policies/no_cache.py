@@ -6,7 +6,8 @@ from collections.abc import Sequence as Seq
 from typing import ClassVar
 
 from ..sequence import Sequence
-from .base import Allocator, PolicySettings
+from .base import Allocator
+from .policy import PolicySettings
 
 
 class NoCache(Allocator):

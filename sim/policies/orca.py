@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from ..buddy import Buddy
 from ..sequence import Sequence
-from .base import Allocator, PolicySettings, merge_runs
+from .base import Allocator
+from .policy import PolicySettings, merge_runs
 
 
 class _Orca(Allocator):

@@ -9,7 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from ..sequence import Sequence
-from .base import Allocator, PolicySettings, merge_runs
+from .base import Allocator
+from .policy import PolicySettings, merge_runs
 
 
 class Paged(Allocator):

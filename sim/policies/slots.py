@@ -12,7 +12,8 @@ from ..prompts import (
     num_known_tokens,
 )
 from ..sequence import Sequence
-from .base import Allocator, PolicySettings, merge_runs
+from .base import Allocator
+from .policy import PolicySettings, merge_runs
 
 
 class Slots(Allocator):

@@ -6,7 +6,8 @@ import heapq
 from typing import ClassVar
 
 from ..sequence import Sequence
-from .base import Allocator, PolicySettings, merge_runs
+from .base import Allocator
+from .policy import PolicySettings, merge_runs
 
 
 class StaticIteration(Allocator):
@@ -60,3 +61,4 @@ class StaticBatch(StaticIteration):
     """max_model_len slots per request; a batch of the earliest requests runs until its last member ends."""
 
     whole_batch: ClassVar[bool] = True
+    scheduling: ClassVar[str] = "whole batches"

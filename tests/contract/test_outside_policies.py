@@ -6,7 +6,7 @@ import pytest
 from outside_policy import Halves
 from random_cases import config_of, trace_of
 
-from kvtwin.sim import Allocator, describe_policies, find_policy, policy_names, simulate
+from kvtwin.sim import Policy, describe_policies, find_policy, policy_names, simulate
 from kvtwin.traces import UserError
 
 
@@ -28,7 +28,7 @@ def test_every_name_has_a_class_and_a_line_about_it() -> None:
     described = describe_policies()
     assert [name for name, _, _ in described] == policy_names()
     for name, line, rule in described:
-        assert issubclass(find_policy(name), Allocator)
+        assert issubclass(find_policy(name), Policy)
         assert len(line) > 20
         assert ("whole batches" in rule) == (name == "static")
 
@@ -43,7 +43,7 @@ def test_every_name_has_a_class_and_a_line_about_it() -> None:
         ("no_such_package:Policy", ["no_such_package", "PYTHONPATH"]),
         ("outside_policy:Missing", ["Missing", "PYTHONPATH"]),
         (":Halves", ["':Halves'", "PYTHONPATH"]),
-        ("outside_policy:NotOne", ["not a subclass of kvtwin.sim.Allocator"]),
+        ("outside_policy:NotOne", ["not a subclass of kvtwin.sim.Policy"]),
         ("outside_policy:Unfinished", ["does not define evict"]),
         ("kvtwin.sim:Allocator", ["does not define", "num_free_slots"]),
         ("kvtwin.sim:simulate", ["not a subclass"]),
