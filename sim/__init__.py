@@ -1,5 +1,6 @@
 """The memory manager, the scheduler, the engine, and the simulated clock."""
 
+from .assembly import Assembly, assemble, policy_settings
 from .catalog import GpuSpec, find_gpu, find_model
 from .checkpoint import quantize, read_model
 from .config import RunConfig
@@ -10,10 +11,11 @@ from .policies.policy import Policy, PolicySettings, merge_runs
 from .pool import PoolSize, size_pool
 from .registry import describe_policies, find_policy, policy_names
 from .sequence import Sequence
-from .simulate import policy_settings, simulate
+from .simulate import simulate
 
 __all__ = [
     "Allocator",
+    "Assembly",
     "CostModel",
     "CostTerm",
     "GpuSpec",
@@ -24,6 +26,7 @@ __all__ = [
     "RunConfig",
     "Sequence",
     "WeightPart",
+    "assemble",
     "describe_policies",
     "find_gpu",
     "find_model",

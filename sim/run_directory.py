@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from .assembly import Assembly
 from .decisions import Decisions
 from .ledger import FIELDS
 from .recorder import Row
@@ -23,6 +24,33 @@ SCHEMA_VERSION = 1
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def write_run(out_dir: Path, assembly: Assembly, summary: dict[str, Any]) -> None:
+    """All of a finished run but `meta.json`. `out_dir` is made if need be."""
+    out_dir.mkdir(parents=True, exist_ok=True)
+    recorder, pool, cost, trace = assembly.recorder, assembly.pool, assembly.cost, assembly.trace
+    write_requests(out_dir / "requests.parquet", assembly.requests)
+    write_timeline(out_dir / "timeline.parquet", recorder.rows)
+    if recorder.snapshots:
+        write_snapshots(out_dir / "snapshots.parquet", recorder.rows)
+    if assembly.log is not None:
+        write_decisions(out_dir / "decisions.parquet", assembly.log)
+    run = {
+        "schema_version": SCHEMA_VERSION,
+        "config": {
+            **assembly.config.to_dict(),
+            "resolved_max_model_len": pool.max_model_len,
+            "pool_slots": pool.num_slots,
+            "pool_bytes": pool.pool_bytes,
+            "pool_terms": [list(term) for term in pool.terms],
+            "cost_model": cost.to_dict(),
+            "notes": [*pool.notes, *cost.notes],
+        },
+        "trace": {"name": trace.name, "format": trace.format, "num_requests": trace.num_requests},
+        "summary": summary,
+    }
+    write_json(out_dir / "run.json", run)
 
 
 def write_requests(path: Path, requests: RequestTable) -> None:

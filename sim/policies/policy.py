@@ -48,11 +48,14 @@ class Policy(ABC):
     reuses_prefixes: ClassVar[bool] = False
     """What a sequence leaves behind may serve others, as far as the trace says what prompts are made of."""
 
+    block_slots: int
+    """Slots of what the decision log numbers, and of a block of the block tables: 1 where runs of slots are granted."""
     log: DecisionLog | None
     """Where every decision with its ids is reported, if anybody wants to know."""
 
     def __init__(self, settings: PolicySettings) -> None:
         self.num_slots = settings.num_slots
+        self.block_slots = 1
         self.log = None
 
     @abstractmethod

@@ -1,0 +1,98 @@
+"""One policy's engine, put together from a trace and a configuration, ready to be driven by any clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kvtwin.traces import Trace
+
+from .catalog import find_model
+from .config import RunConfig
+from .cost import CostModel, load_cost
+from .decisions import Decisions
+from .engine_contract import EngineContract
+from .plan import Limits
+from .policies.policy import Policy, PolicySettings
+from .pool import PoolSize, size_pool
+from .recorder import MAX_ROWS, Recorder
+from .registry import find_engine, find_policy
+from .requests import RequestTable
+from .sizing.estimates import activation_bytes_per_token
+from .summary import summarize
+
+# Timeline rows of a saturated run start this short, and double as the run goes on.
+_SHORTEST_ROW_NS = 20_000_000
+
+
+def policy_settings(config: RunConfig, pool: PoolSize) -> PolicySettings:
+    """The options of `config` that allocators read, with its pool."""
+    per_token = activation_bytes_per_token(find_model(config.model), config.tensor_parallel_size)
+    return PolicySettings(
+        num_slots=pool.num_slots,
+        max_model_len=pool.max_model_len,
+        max_num_seqs=config.max_num_seqs,
+        block_size=config.block_size,
+        admission=config.admission,
+        watermark=config.watermark,
+        growth_tokens=config.growth_tokens,
+        fit=config.fit,
+        compaction=config.compaction,
+        activation_tokens=pool.pool_bytes // per_token,
+    )
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """An engine with all that it was made of. Nothing has run yet when `assemble` returns it."""
+
+    trace: Trace
+    config: RunConfig
+    pool: PoolSize
+    cost: CostModel
+    policy: Policy
+    requests: RequestTable
+    recorder: Recorder
+    log: Decisions | None
+    engine: EngineContract
+
+    def finish(self, end_ns: int) -> dict[str, Any]:
+        """The last event was at `end_ns`. Checks INV-5 and INV-8, and returns the summary of the run."""
+        engine, pool = self.engine, self.pool
+        engine.finish(end_ns)
+        return {
+            "policy": self.config.policy,
+            **summarize(self.requests, self.recorder, pool.num_slots, end_ns),
+            "num_clipped": len(self.requests.clipped_rows.union(self.trace.clipped_rows)),
+            "kv_bytes_per_token": pool.kv_bytes_per_token,
+            "peak_used_share": 1 - engine.least_free_slots / pool.num_slots,
+            "moved_slots": engine.moved_slots,
+            "recomputed_tokens": engine.recomputed_tokens,
+            "calibrated": self.cost.calibrated,
+            "saturated": self.trace.saturated,
+        }
+
+
+def assemble(
+    trace: Trace,
+    config: RunConfig,
+    *,
+    snapshots: bool = False,
+    decisions: bool = False,
+    paranoid: bool = False,
+    engine_type: type[EngineContract] | None = None,
+) -> Assembly:
+    """The engine for `trace` under `config.policy`. `engine_type` takes the place of the policy's own engine.
+
+    `paranoid` recounts the pool after every plan and commit. Raises UserError for what the user can mend.
+    """
+    pool, cost = size_pool(config), load_cost(config)
+    policy = find_policy(config.policy)(policy_settings(config, pool))
+    requests = RequestTable.from_trace(trace, policy, pool.max_model_len, config.max_tokens)
+    span_ns = requests.arrival_ns[-1]
+    recorder = Recorder(pool.num_slots, max(_SHORTEST_ROW_NS, 2 * span_ns // MAX_ROWS), snapshots)
+    log = Decisions() if decisions else None
+    limits = Limits(config.max_num_seqs, config.max_num_batched_tokens)
+    engine = (engine_type or find_engine(type(policy)))(requests, policy, limits, recorder, log)
+    engine.paranoid = paranoid
+    return Assembly(trace, config, pool, cost, policy, requests, recorder, log, engine)
