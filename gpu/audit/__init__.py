@@ -1,0 +1,1 @@
+"""Every slot of an executed pool against the decision log, and the parts against the recorder."""
