@@ -3,15 +3,16 @@
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import mul
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from kvtwin.traces import UserError
 
 from .catalog import GpuSpec, find_gpu, find_model
 from .config import RunConfig, read_user_file
+from .fit_record import FitRecord
 from .model import ModelSpec
 from .names import did_you_mean
 from .roofline import roofline_terms
@@ -56,12 +57,14 @@ class CostModel:
     """Duration of a step: the longest of its terms.
 
     `calibrated`: fitted to measured steps. `notes`: sentences a reader of the result must see.
+    `fit`: what it was fitted to, if kvtwin did.
     """
 
     name: str
     calibrated: bool
     terms: tuple[CostTerm, ...]
     notes: tuple[str, ...] = ()
+    fit: FitRecord | None = None
 
     def __post_init__(self) -> None:
         assert self.terms, self.name
@@ -91,6 +94,7 @@ class CostModel:
             "unit": f"2**-{SHIFT} ns",
             "terms": terms,
             "notes": list(self.notes),
+            **({} if self.fit is None else {"fit": self.fit.to_dict()}),
         }
 
     def save(self, path: Path) -> None:
@@ -113,9 +117,16 @@ class CostModel:
 
 
 def load_cost(config: RunConfig) -> CostModel:
-    """The cost model that `config.cost` names. Raises UserError for a bad coefficients file."""
+    """The cost model that `config.cost` names. Raises UserError for a bad coefficients file.
+
+    A fitted one counts as calibrated for the model that it was fitted to, and its notes say what else differs.
+    """
     if config.cost_file is not None:
-        return CostModel.from_file(config.cost_file)
+        model = CostModel.from_file(config.cost_file)
+        if model.fit is None:
+            return model
+        calibrated = model.calibrated and model.fit.fits_model(config)
+        return replace(model, calibrated=calibrated, notes=(*model.fit.notes(config), *model.notes))
     if config.constant_cost_ns is not None:
         fixed = CostTerm("constant", config.constant_cost_ns << SHIFT, (0,) * len(TOTALS))
         note = f"every step lasts {config.constant_cost_ns / 1e6:g} ms, whatever it does"
@@ -145,8 +156,8 @@ def roofline_cost(
 
 
 def _model(raw: Any, path: Path) -> CostModel:
-    fields = {"schema_version", "name", "calibrated", "unit", "terms", "notes"}
-    _check_keys(raw, fields, fields - {"notes", "unit"}, path, "the file")
+    fields = {"schema_version", "name", "calibrated", "unit", "terms", "notes", "fit"}
+    _check_keys(raw, fields, fields - {"notes", "unit", "fit"}, path, "the file")
     if _whole(raw["schema_version"], path, "schema_version") != SCHEMA_VERSION:
         _fail(
             path,
@@ -164,7 +175,13 @@ def _model(raw: Any, path: Path) -> CostModel:
     if not isinstance(raw["terms"], list) or not raw["terms"]:
         _fail(path, "terms", raw["terms"], "a list of at least one term")
     terms = tuple(_term(term, path, f"terms[{row}]") for row, term in enumerate(raw["terms"]))
-    return CostModel(_text(raw["name"], path, "name"), raw["calibrated"], terms, tuple(notes))
+    name = _text(raw["name"], path, "name")
+
+    def fail(field: str, value: Any, wanted: str) -> NoReturn:
+        _fail(path, field, value, wanted)
+
+    fit = FitRecord.from_raw(raw["fit"], fail) if "fit" in raw else None
+    return CostModel(name, raw["calibrated"], terms, tuple(notes), fit)
 
 
 def _term(raw: Any, path: Path, field: str) -> CostTerm:
@@ -203,5 +220,5 @@ def _whole(value: Any, path: Path, field: str) -> int:
     return int(value)
 
 
-def _fail(path: Path, field: str, value: Any, wanted: str) -> None:
+def _fail(path: Path, field: str, value: Any, wanted: str) -> NoReturn:
     raise UserError(f"--cost {path}: {field} is {value!r}; it must be {wanted}")

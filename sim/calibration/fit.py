@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..cost import SHIFT, TOTALS, CostModel, CostTerm
+from ..cost import SHIFT, TOTALS, CostTerm
+from ..fit_record import FitError
 from .nnls import nnls
 from .samples import Floats, Samples
 
@@ -17,32 +18,21 @@ NUM_FOLDS = 5
 
 
 @dataclass(frozen=True)
-class Error:
-    """Relative errors of a set of predictions: 0.1 is 10 % of the measured duration."""
-
-    mean: float
-    p95: float
-
-    @classmethod
-    def of(cls, shares: Floats) -> "Error":
-        """Of absolute relative errors; at least one."""
-        return cls(float(shares.mean()), float(np.percentile(shares, 95)))
-
-
-@dataclass(frozen=True)
 class Fit:
-    """Coefficients in ns, and their errors on the steps they were fitted to (`in_sample`), on steps left out
+    """Coefficients in ns, and how well they hold.
 
-    of the fit (`cross_validated`), and the device's own differences between repeats (None: no repeats).
+    Errors are on the steps fitted to (`in_sample`) and on steps left out of the fit
+    (`cross_validated`); `noise` is of repeats against their median (None: no repeats).
+    `unmeasured`: totals that were 0 in all steps, so that their coefficients are, too.
     """
 
     constant_ns: float
     coefficients_ns: tuple[float, ...]
-    unmeasured: tuple[str, ...]  # totals that were 0 in all steps, so that their coefficients are, too
+    unmeasured: tuple[str, ...]
     num_points: int
-    in_sample: Error
-    cross_validated: Error
-    noise: Error | None
+    in_sample: FitError
+    cross_validated: FitError
+    noise: FitError | None
 
     def term(self) -> CostTerm:
         """The one term of a fitted cost model."""
@@ -69,15 +59,15 @@ def fit_steps(samples: Samples, seed: int = 0) -> Fit:
         fitted = _solve(samples.at(np.flatnonzero(~is_held_out)))
         held_out[is_held_out] = _errors(samples.at(np.flatnonzero(is_held_out)), fitted)
     noise = samples.noise()
-    used = samples.totals.any(axis=0)
+    most = samples.totals.max(axis=0).tolist()
     return Fit(
         constant_ns=float(solution[0]),
         coefficients_ns=tuple(map(float, solution[1:])),
-        unmeasured=tuple(name for name, is_used in zip(TOTALS, used, strict=True) if not is_used),
+        unmeasured=tuple(name for name, value in zip(TOTALS, most, strict=True) if not value),
         num_points=num_points,
-        in_sample=Error.of(_errors(samples, solution)),
-        cross_validated=Error.of(held_out),
-        noise=Error.of(noise) if noise.size else None,
+        in_sample=_error(_errors(samples, solution)),
+        cross_validated=_error(held_out),
+        noise=_error(noise) if noise.size else None,
     )
 
 
@@ -100,6 +90,5 @@ def _columns(samples: Samples) -> Floats:
     return np.column_stack([np.ones(len(samples.totals)), samples.totals])
 
 
-def fitted_cost(name: str, fit: Fit, notes: tuple[str, ...]) -> CostModel:
-    """The cost model of `fit`, as yet without a record of what it was fitted to."""
-    return CostModel(name, calibrated=True, terms=(fit.term(),), notes=notes)
+def _error(shares: Floats) -> FitError:
+    return FitError(float(shares.mean()), float(np.percentile(shares, 95)))
