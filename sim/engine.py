@@ -9,6 +9,7 @@ from .plan import Plan
 from .recorder import Sample
 from .scheduler import Scheduler
 from .sequence import NEVER, Sequence
+from .summary import parts_of
 
 
 class Engine(Scheduler):
@@ -74,6 +75,15 @@ class Engine(Scheduler):
     def holders(self) -> list[Sequence]:
         """Who holds slots: finished members of a static batch, and whoever runs."""
         return [*self.held, *self.running.values()]
+
+    def parts(self) -> dict[str, int]:
+        """Slots of each part as the recorder counts them from the latest plan to its commit."""
+        return parts_of(self.ledger.per_ns())
+
+    @property
+    def refused_row(self) -> int | None:
+        """The head of the queue, if the latest plan had no memory for it."""
+        return None if self._refused is None else self._refused[0].row
 
     def _decode(self, times_ns: list[int], first_growth: int) -> None:
         """Steps between which the decoding sequences stay the same, from each of the times to the next.

@@ -64,6 +64,15 @@ class EngineContract(Protocol):
         """The sequences that hold slots."""
         ...
 
+    def parts(self) -> dict[str, int]:
+        """Slots of each part (live, reserved, ...) as the recorder counts them from the latest plan to its commit."""
+        ...
+
+    @property
+    def refused_row(self) -> int | None:
+        """The head of the queue, if the latest plan had no memory for it."""
+        ...
+
     def commit(self, plan: Plan, ends_ns: Seq[int]) -> None:
         """The planned step, and perhaps some of those offered behind it, have ended at `ends_ns`."""
         ...

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import sub
+
 # What the recorder is told, cumulative since time 0. `live` to `running` are integrals (slots x ns, or sequences x ns).
 FIELDS = (
     "duration_ns",
@@ -106,6 +108,10 @@ class Ledger:
         """What nobody holds, but may be used again, from now on. To be said before `set_free`."""
         self.cached_moment += (cached_slots - self.cached) * now_ns
         self.cached = cached_slots
+
+    def per_ns(self) -> tuple[int, ...]:
+        """By how much each of FIELDS grows in every ns from now on: the totals as they stand; counts do not grow."""
+        return tuple(map(sub, self.totals(1, 0), self.totals(0, 0)))
 
     def totals(self, now_ns: int, num_steps: int) -> tuple[int, ...]:
         """FIELDS at `now_ns`, which is not before the latest change."""
