@@ -3,8 +3,8 @@
 import time
 from collections.abc import Sequence
 
-from kvtwin.sim import Executor
 from kvtwin.sim.engine_contract import EngineContract
+from kvtwin.sim.executor import Executor
 from kvtwin.sim.queue import NO_ARRIVAL
 
 from .executor import Clock

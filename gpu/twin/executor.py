@@ -114,9 +114,7 @@ class DeviceExecutor:
             # Whatever is not computed shows.
             out = torch.full_like(step.query, torch.nan)
             layers, ops = memory.pool.layers, self._backend.ops
-            measured_ns += timed_ns(
-                lambda: run_step(layers, step, ops, out), self._backend.device
-            )
+            measured_ns += timed_ns(lambda: run_step(layers, step, ops, out), self._backend.device)
             memory.stored(keys, batch)
             executed = ExecutedStep(number, plan, keys, batch, out)
         self.times.append(StepTime(plan.start_ns, totals_of(plan), measured_ns))

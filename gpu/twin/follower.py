@@ -37,7 +37,9 @@ class DecisionFollower:
     ) -> None:
         """`inherit`: told when a sequence shares what another one of its request has computed."""
         self.pool = pool
-        self.released: list[Key] = []  # sequences that have lost all they held; the reader empties it
+        self.released: list[
+            Key
+        ] = []  # sequences that have lost all they held; the reader empties it
         self._tables = BlockTables()
         self._log, self._policy, self._inherit = log, policy, inherit
         self._ops, self._device = backend.ops, backend.device
@@ -90,9 +92,7 @@ class DecisionFollower:
         self._num_followed = len(log.steps)
         if moved:
             # Until the step commits a single move keeps its source; what compaction has left is free.
-            kept = {
-                (seq.row, getattr(seq, "branch", 0)): self._policy.runs(seq) for seq in holders
-            }
+            kept = {(seq.row, getattr(seq, "branch", 0)): self._policy.runs(seq) for seq in holders}
             self._left += [run for key, run in moved if run not in kept.get(key, ())]
         self._poison_what_is_left()
         self._flush()
@@ -148,9 +148,7 @@ class DecisionFollower:
         self._num_tables[first] += 1
         self._num_tables[source] -= 1
         pairs = torch.tensor([[source, first]], dtype=torch.int64, device=self._device)
-        self._timed(
-            lambda: [self._ops.copy_blocks(k, v, pairs) for k, v in self.pool.layers]
-        )
+        self._timed(lambda: [self._ops.copy_blocks(k, v, pairs) for k, v in self.pool.layers])
         self._written[self._slots(first, 1)] = self._written[self._slots(source, 1)]
 
     def _swap_out(self, key: Key, first: int, num: int, source: int) -> None:

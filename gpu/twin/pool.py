@@ -18,9 +18,7 @@ class DevicePool:
     Raises torch.OutOfMemoryError, or RuntimeError on a CPU, where it does not fit.
     """
 
-    def __init__(
-        self, shape: ContentShape, num_slots: int, block_slots: int, device: str
-    ) -> None:
+    def __init__(self, shape: ContentShape, num_slots: int, block_slots: int, device: str) -> None:
         assert num_slots % block_slots == 0, f"{num_slots} slots in blocks of {block_slots}"
         self.block_slots = block_slots
         self.num_slots = num_slots
