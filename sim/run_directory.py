@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,19 @@ def write_decisions(path: Path, decisions: Decisions) -> None:
             "first": _integers(decisions.firsts),
             "num": _integers(decisions.nums),
             "source": _integers(decisions.sources),
+        },
+    )
+
+
+def write_steps(path: Path, columns: Mapping[str, npt.NDArray[np.int64] | None]) -> None:
+    """`steps.parquet` of an execution: integers by step; None: a column of nulls."""
+    num = next(len(values) for values in columns.values() if values is not None)
+    unknown = np.full(num, UNKNOWN)
+    _write(
+        path,
+        {
+            name: _optional(unknown) if values is None else _integers(values)
+            for name, values in columns.items()
         },
     )
 
