@@ -14,6 +14,7 @@ LATENCIES = (
 )
 STATISTICS = ("mean", "p50", "p99")
 NS_PER_S = 1e9
+NS_PER_MS = 1e6
 LOADED_WINDOW = "from the first arrival until nobody waits any more and nobody will"
 UNCALIBRATED = "UNCALIBRATED"
 UNCALIBRATED_NOTE = (

@@ -12,12 +12,18 @@ PARTS_SVG = "parts.svg"
 PARTS_OVER_TIME_SVG = "parts-over-time.svg"
 MEMORY_MAP_PNG = "memory-map.png"
 CACHE_OR_NOT_SVG = "cache-or-not.svg"
+VALIDATION_JSON = "validation.json"
+PREDICTION_JSON = "prediction.json"
+STEPS = "steps.parquet"
+MEMORY_OVER_TIME_SVG = "memory-over-time.svg"
+MEMORY_MAPS_PNG = "memory-maps.png"
+STEP_TIMES_SVG = "step-times.svg"
 # The two one-request runs behind the figure "with and without a KV cache".
 CACHE_OR_NOT_DIR = "cache-or-not"
 CACHE_OR_NOT_POLICIES = ("no-cache", "paged")
 
 # A directory is recognised as kvtwin's own by one of these.
-MARKERS = frozenset({RUN_JSON, COMPARISON_JSON})
+MARKERS = frozenset({RUN_JSON, COMPARISON_JSON, VALIDATION_JSON})
 OWN_FILES = MARKERS | {
     META_JSON,
     REQUESTS,
@@ -29,6 +35,11 @@ OWN_FILES = MARKERS | {
     PARTS_OVER_TIME_SVG,
     MEMORY_MAP_PNG,
     CACHE_OR_NOT_SVG,
+    PREDICTION_JSON,
+    STEPS,
+    MEMORY_OVER_TIME_SVG,
+    MEMORY_MAPS_PNG,
+    STEP_TIMES_SVG,
 }
 
 

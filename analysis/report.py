@@ -1,11 +1,8 @@
 """The report of a comparison: figures beside one HTML page that holds them all."""
 
-import base64
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import jinja2
 
 from .definitions import LATENCIES, LOADED_WINDOW, STATISTICS, latency_cell
 from .facts import labelled_facts
@@ -23,10 +20,9 @@ from .layout import (
     run_dir_name,
 )
 from .notices import notices
+from .page import render
 from .parts import PARTS
 from .printing import to_json
-
-MIME_TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
 
 
 def write_report(comparison: Mapping[str, Any], out: Path) -> None:
@@ -61,19 +57,13 @@ def keeps_kv(summary: Mapping[str, Any]) -> bool:
 
 def render_page(comparison: Mapping[str, Any], figures: Mapping[str, bytes]) -> str:
     """The page as one self-contained HTML document."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    return environment.get_template("report.html.j2").render(
+    return render(
+        "report.html.j2",
+        figures,
         comparison=comparison,
         facts=labelled_facts(comparison),
         notices=notices(comparison),
         not_drawn=[s["policy"] for s in comparison["policies"] if not keeps_kv(s)],
-        images={name: _data_uri(name, content) for name, content in figures.items()},
         parts=PARTS,
         latencies=LATENCIES,
         statistics=STATISTICS,
@@ -81,7 +71,3 @@ def render_page(comparison: Mapping[str, Any], figures: Mapping[str, bytes]) -> 
         latency_cell=latency_cell,
         gib=2**30,
     )
-
-
-def _data_uri(name: str, content: bytes) -> str:
-    return f"data:{MIME_TYPES[Path(name).suffix]};base64,{base64.b64encode(content).decode()}"

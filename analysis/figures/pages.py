@@ -57,17 +57,22 @@ def memory_map_grid(runs: Sequence[RunFrames]) -> bytes:
     with canvas(WIDTH_INCHES, 0.4 + 2.7 * _num_rows(runs)) as figure:
         for run, ax in zip(runs, _grid(figure, runs), strict=True):
             memory_map.draw(run, ax, end_s=end_s, num_slots=num_slots, **MAP_PIXELS)
-        handles = [
-            Patch(
-                facecolor=_rgb(memory_map.REQUEST_COLOURS[0]),
-                label="one colour: one request (colours repeat)",
-            ),
-            Patch(facecolor=_rgb(memory_map.WASTED_COLOUR), label="granted, never to be written"),
-            Patch(facecolor=_rgb(memory_map.FREE_COLOUR), edgecolor=OUTLINE, label="free"),
-        ]
+        handles = map_patches()
         figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
         _stamp(figure, all(run.summary["calibrated"] for run in runs))
         return to_png(figure)
+
+
+def map_patches() -> list[Patch]:
+    """The legend of a memory map."""
+    return [
+        Patch(
+            facecolor=_rgb(memory_map.REQUEST_COLOURS[0]),
+            label="one colour: one request (colours repeat)",
+        ),
+        Patch(facecolor=_rgb(memory_map.WASTED_COLOUR), label="granted, never to be written"),
+        Patch(facecolor=_rgb(memory_map.FREE_COLOUR), edgecolor=OUTLINE, label="free"),
+    ]
 
 
 def cache_or_not(no_cache: RunFrames, paged: RunFrames) -> bytes:

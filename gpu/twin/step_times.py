@@ -142,7 +142,7 @@ def time_predictions(
             Prediction(
                 policy,
                 "time",
-                f"step time error, {name}",
+                f"{name} step time error",
                 0.0 if fitted is None else 100 * getattr(fitted, name),
                 100 * float(statistic(errors)),
                 "%",
@@ -162,7 +162,7 @@ def time_predictions(
             Prediction(
                 policy,
                 "time",
-                name if name == "makespan" else f"{name.upper()}, mean",
+                name if name == "makespan" else f"mean {name.upper()}",
                 expected,
                 found,
                 "ms",
