@@ -1,0 +1,238 @@
+"""The audit of a pool: at chosen steps, every slot against the decision log, and the parts against the recorder."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kvtwin.sim.decisions import Decisions
+from kvtwin.traces import Trace
+
+from ..twin.content import ContentShape
+from .claims import Claims, claims_of
+from .contents import MIXED, POISON, Codes, Layer, TokenIndex
+from .findings import Findings
+from .parts import PARTS, RULES, part_of_slots, recount
+from .planned import PlannedTokens
+from .replay import NOTHING, Replay, StepWork, in_words
+
+
+@dataclass(frozen=True)
+class AuditSetting:
+    """What is audited. `block_slots`: slots of what the log counts, a block or a single slot."""
+
+    policy: str
+    num_slots: int
+    block_slots: int
+    max_model_len: int
+    max_tokens: int | None = None
+    watermark: float = 0.0
+    keeps_kv: bool = True
+    whole_batch: bool = False  # finished members keep their memory until the last one ends
+
+
+class Audit:
+    """Follows a run step by step; says what it found in `findings`, and what it looked at in `counts`.
+
+    It knows the trace, the decision log, the work of each step and the device's pools, and has its
+    own idea of all that follows from them.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        log: Decisions,
+        setting: AuditSetting,
+        shape: ContentShape,
+        layers: Sequence[Layer],
+    ) -> None:
+        self._setting = setting
+        self._layers = layers
+        self._index = TokenIndex(shape, str(layers[0][0].device))
+        self._planned = PlannedTokens(trace, self._index, setting.max_model_len, setting.max_tokens)
+        self.findings = Findings()
+        self.counts: Counter[str] = Counter()
+        self._replay = Replay(
+            log,
+            setting.num_slots,
+            setting.block_slots,
+            self.findings,
+            self._planned.numbers,
+            lambda row: self._planned.num_reusable_tokens[row],
+        )
+        self._step = 0
+
+    def follow(self, step: int, work: StepWork) -> None:
+        """To be called in every step, between its plan and its commit.
+
+        `work`: (row, branch, first position, number of tokens) of each sequence, as it was computed.
+        """
+        self._step = step
+        self._replay.follow()
+        if not self._setting.keeps_kv:
+            return
+        self._replay.compute(step, work)
+        size = self._setting.block_slots
+        for key, table in self._replay.tables.items():
+            end, room = self._planned.end(key[0]), len(table.units) * size
+            if table.written > end:
+                self._say("past the end", in_words(key), f"at most {end} tokens", table.written)
+            if table.written > room:
+                self._say("room", in_words(key), f"at most {room} tokens", table.written)
+
+    def _say(self, check: str, what: str, expected: object, found: object) -> None:
+        self.findings.add(self._step, check, what, expected, found)
+
+    def inspect(
+        self, recorded: Mapping[str, int] | None = None, refused_row: int | None = None
+    ) -> None:
+        """Every slot, once the step has been computed and before its commit.
+
+        `recorded`: the recorder's slots of each part at this instant. `refused_row`: the head of the
+        queue, if the last plan refused it for memory.
+        """
+        claims = claims_of(self._replay)
+        codes = self._index.classify(self._layers)
+        is_inside = claims.slots < len(codes)
+        assert is_inside.all(), f"slot {claims.slots.max()} of {len(codes)}"
+        holds = codes[claims.slots] == claims.tokens
+        self._check_held(claims, codes, holds)
+        self._check_shared(claims)
+        is_held = np.zeros(len(codes), dtype=bool)
+        is_held[claims.slots] = True
+        is_cached = self._check_unheld(codes, is_held)
+        ends = self._check_finished()
+        self.counts["num_instants"] += 1
+        self.counts["num_slots_classified"] += len(codes)
+        if recorded is not None:
+            self._check_parts(
+                claims, holds & (claims.tokens != NOTHING), is_cached, ends, recorded, refused_row
+            )
+
+    def finish(self) -> None:
+        """After the last commit: nobody holds anything, and all is poison or cached (INV-8)."""
+        self._replay.follow()
+        for key, table in self._replay.tables.items():
+            self._say("leak", in_words(key), "nothing held at the end", f"{len(table.units)} units")
+        codes = self._index.classify(self._layers)
+        claims = claims_of(self._replay)
+        is_held = np.zeros(len(codes), dtype=bool)
+        is_held[claims.slots] = True
+        self._check_unheld(codes, is_held)
+
+    def _found(self, slot: int, code: int) -> str:
+        if code == POISON:
+            return "poison"
+        if code != MIXED:
+            return self._planned.where(code)
+        pieces = []
+        for layer, kind, token, place in self._index.parts_of(self._layers, slot):
+            if place >= 0:
+                what = (
+                    f"{('K', 'V')[place % 2]} of layer {place // 2} of {self._planned.where(token)}"
+                )
+            else:
+                what = "poison" if token == POISON else "no token's"
+            pieces.append(f"layer {layer} {kind}: {what}")
+        return "; ".join(pieces)
+
+    def _check_held(self, claims: Claims, codes: Codes, holds: np.ndarray) -> None:
+        """INV-7: what was computed is there; where nothing was, poison is, unless another owner wrote."""
+        is_written = claims.tokens != NOTHING
+        written = np.zeros(len(codes), dtype=bool)
+        written[claims.slots[is_written]] = True
+        self.counts["live"] += int(written.sum())
+        for entry in np.flatnonzero(is_written & ~holds).tolist():
+            slot = int(claims.slots[entry])
+            check = "source" if claims.is_source[entry] else "live"
+            self._say(
+                check,
+                f"slot {slot}",
+                claims.in_words(entry),
+                self._found(slot, int(codes[slot])),
+            )
+        is_unwritten = ~is_written & ~written[claims.slots]
+        self.counts["unwritten"] += len(np.unique(claims.slots[is_unwritten]))
+        for entry in np.flatnonzero(is_unwritten & (codes[claims.slots] != POISON)).tolist():
+            slot = int(claims.slots[entry])
+            what = f"slot {slot}, granted for {claims.in_words(entry)}"
+            self._say("unwritten", what, "poison", self._found(slot, int(codes[slot])))
+
+    def _check_shared(self, claims: Claims) -> None:
+        """Whoever has a slot has it for the same position."""
+        order = np.argsort(claims.slots, kind="stable")
+        slots, positions = claims.slots[order], claims.positions[order]
+        same = slots[1:] == slots[:-1]
+        self.counts["shared"] += len(np.unique(slots[1:][same]))
+        for at in np.flatnonzero(same & (positions[1:] != positions[:-1])).tolist():
+            one, other = (claims.in_words(order[i]) for i in (at, at + 1))
+            self._say("shared", f"slot {slots[at]}", one, other)
+
+    def _check_unheld(self, codes: Codes, is_held: np.ndarray) -> np.ndarray:
+        """What nobody holds is poison, or what its last holder left for others to use."""
+        left = self._replay.left
+        is_cached = ~is_held & (left != NOTHING) & (codes == left)
+        self.counts["cached"] += int(is_cached.sum())
+        self.counts["free"] += int((~is_held & ~is_cached).sum())
+        for slot in np.flatnonzero(~is_held & ~is_cached & (codes != POISON)).tolist():
+            expected = "poison"
+            if left[slot] != NOTHING:
+                expected += f" or {self._planned.where(int(left[slot]))}"
+            self._say("freed", f"slot {slot}", expected, self._found(slot, int(codes[slot])))
+        return is_cached
+
+    def _check_finished(self) -> list[int]:
+        """E of each owner, 0 of those that have finished; they hold memory in a static batch alone."""
+        tables = self._replay.tables
+        ends = [self._planned.end(row) for row, _ in tables]
+        over = [table.before >= end for table, end in zip(tables.values(), ends, strict=True)]
+        for key, is_over in zip(tables, over, strict=True):
+            if is_over and (all(over) or not self._setting.whole_batch):
+                held = f"{len(tables[key].units)} units"
+                self._say("leak", in_words(key), "nothing held by who has finished", held)
+        return [0 if is_over else end for end, is_over in zip(ends, over, strict=True)]
+
+    def _check_parts(
+        self,
+        claims: Claims,
+        holds: np.ndarray,
+        is_cached: np.ndarray,
+        ends: list[int],
+        recorded: Mapping[str, int],
+        refused_row: int | None,
+    ) -> None:
+        setting, planned, tables = self._setting, self._planned, self._replay.tables
+        rules = RULES.get(setting.policy)
+        asked = [
+            rules.asked(
+                planned.num_prompt_tokens[row],
+                planned.num_output_tokens[row],
+                setting.max_model_len,
+                len(table.units) * setting.block_slots,
+            )
+            if rules
+            else len(table.units) * setting.block_slots
+            for (row, _), table in tables.items()
+        ]
+        before = [table.before for table in tables.values()]
+        refused = None
+        if refused_row is not None:
+            prompt = planned.num_prompt_tokens[refused_row]
+            refused = refused_row, max(prompt, self._replay.most_known.get(refused_row, 0))
+        watermark_slots = (
+            int(setting.watermark * (setting.num_slots // setting.block_slots))
+            * setting.block_slots
+        )
+        counted = recount(
+            part_of_slots(claims, holds, before, ends, asked, setting.num_slots),
+            is_cached,
+            setting.policy,
+            planned,
+            setting.max_model_len,
+            watermark_slots,
+            refused,
+        )
+        for name in PARTS:
+            if counted[name] != recorded[name]:
+                self._say("parts", name, f"{recorded[name]} slots by the recorder", counted[name])

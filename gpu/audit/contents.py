@@ -1,0 +1,130 @@
+"""Which token each slot of a pool holds, read from what lies on the device and from nothing else."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ..twin.content import ContentShape, Ids, TokenContent
+from .poison import is_poison, poison_word, words_of
+
+Layer = tuple[torch.Tensor, torch.Tensor]  # K and V pool
+Codes = npt.NDArray[np.int64]
+
+POISON = -1
+MIXED = -2  # no token in all layers and heads, and not poison in all either
+
+_KINDS = ("key", "value")
+_SEED = 20231023
+_CHUNK_ELEMENTS = 1 << 22
+
+
+class TokenIndex:
+    """Tokens that a slot may hold, found by what their K and V look like.
+
+    A token is named by its number in here. What is compared are fingerprints of 64 bits of each
+    layer's K and V, all heads together; slots that differ have the same one with a probability
+    below 2**-32 (multilinear hashing with fixed random factors). The expected fingerprints
+    come from the definition of the content, not from anything that was executed.
+    """
+
+    def __init__(self, shape: ContentShape, device: str) -> None:
+        self._shape = shape
+        self._device = device
+        self._content = TokenContent(shape, device)
+        self.ids: Ids = np.zeros(0, dtype=np.int64)  # by number
+        # [number of tokens, 2 x layers]: K and V of layer 0, of layer 1, ...
+        self._prints: Codes = np.zeros((0, 2 * shape.num_layers), dtype=np.int64)
+        self._by_id: Codes = np.zeros(0, dtype=np.int64)  # numbers, sorted by id
+        self._by_print: Codes = np.zeros(0, dtype=np.int64)  # numbers, sorted by layer 0's K
+
+    def numbers_of(self, ids: Ids) -> Codes:
+        """Numbers of tokens by id; those that were not known are from now on."""
+        new = np.setdiff1d(ids, self.ids)
+        if len(new):
+            self._add(new)
+        return self._by_id[np.searchsorted(self.ids, ids, sorter=self._by_id)]
+
+    def _add(self, ids: Ids) -> None:
+        shape = self._shape
+        step = max(1, _CHUNK_ELEMENTS // (shape.num_layers * shape.num_kv_heads * shape.head_dim))
+        prints = [self._expected(ids[at : at + step]) for at in range(0, len(ids), step)]
+        self.ids = np.concatenate([self.ids, ids])
+        self._prints = np.concatenate([self._prints, *prints])
+        self._by_id = np.argsort(self.ids)
+        self._by_print = np.argsort(self._prints[:, 0])
+        ordered = self._prints[self._by_print, 0]
+        assert (ordered[1:] != ordered[:-1]).all(), "two tokens have the same K in layer 0"
+
+    def _expected(self, ids: Ids) -> Codes:
+        on_device = torch.from_numpy(ids).to(self._device)
+        columns = []
+        for layer in range(self._shape.num_layers):
+            for kind in _KINDS:
+                rows = self._content.of(on_device, kind, slice(layer, layer + 1))
+                words = rows.reshape(len(ids), -1).view(torch.int64)
+                columns.append(_fingerprints(words).cpu().numpy())
+        return np.stack(columns, axis=1)
+
+    def classify(self, layers: Sequence[Layer]) -> Codes:
+        """Number of the token, POISON or MIXED, of each slot: [num_slots].
+
+        `layers`: the pools of each layer, contiguous, [num_blocks, block_size, kv_heads, head_dim].
+        """
+        prints = _prints_of(layers)
+        codes = np.full(len(prints), MIXED, dtype=np.int64)
+        if len(self.ids):
+            ordered = self._prints[self._by_print, 0]
+            at = np.searchsorted(ordered, prints[:, 0]).clip(max=len(ordered) - 1)
+            numbers = self._by_print[at]
+            is_token = (self._prints[numbers] == prints).all(axis=1)
+            codes[is_token] = numbers[is_token]
+        poisoned = torch.ones(len(prints), dtype=torch.bool, device=layers[0][0].device)
+        for pools in layers:
+            for pool in pools:
+                poisoned &= is_poison(pool)
+        codes[poisoned.cpu().numpy()] = POISON
+        return codes
+
+    def parts_of(self, layers: Sequence[Layer], slot: int) -> list[tuple[int, str, int, int]]:
+        """What a mixed slot holds, piece by piece: (layer, `key` or `value`, token or code, as what).
+
+        The last is 2 x layer + (0 for K, 1 for V) of the token that was found there; -1: of no token.
+        """
+        found = []
+        for layer, pools in enumerate(layers):
+            for kind, pool in zip(_KINDS, pools, strict=True):
+                words = words_of(pool)[slot : slot + 1]
+                if bool((words == poison_word(pool.dtype)).all()):
+                    found.append((layer, kind, POISON, -1))
+                    continue
+                numbers, places = np.nonzero(self._prints == int(_fingerprints(words)))
+                # The expected place goes first, if it is among them.
+                place = 2 * layer + _KINDS.index(kind)
+                best = min(
+                    zip(numbers.tolist(), places.tolist(), strict=True),
+                    default=None,
+                    key=lambda pair: pair[1] != place,
+                )
+                found.append((layer, kind, *(best or (MIXED, -1))))
+        return found
+
+
+def _prints_of(layers: Sequence[Layer]) -> Codes:
+    columns = [_fingerprints(words_of(pool)).cpu().numpy() for pools in layers for pool in pools]
+    return np.stack(columns, axis=1)
+
+
+def _fingerprints(words: torch.Tensor) -> torch.Tensor:
+    """64 bits of each row of int64 [n, words]."""
+    generator = torch.Generator().manual_seed(_SEED)
+    low, high = -(1 << 63), (1 << 63) - 1
+    factors = torch.randint(low, high, words.shape[1:], generator=generator) | 1
+    factors = factors.to(words.device)
+    rows = max(1, _CHUNK_ELEMENTS // words.shape[1])
+    prints = []
+    for part in words.split(rows):
+        # Products lose what differs in high bits alone, so those are mixed into the low ones.
+        prints.append(((part ^ (part >> 32)) * factors).sum(dim=1))
+    return torch.cat(prints)

@@ -1,0 +1,58 @@
+"""What a trace says before anything runs: how long each sequence gets, and which tokens it is made of."""
+
+import numpy as np
+
+from kvtwin.traces import Trace
+
+from ..twin.content import TokenIds
+from .contents import Codes, TokenIndex
+
+Key = tuple[int, int]  # row of the trace, branch
+
+
+class PlannedTokens:
+    """Lengths after clipping, planned ends and tokens of the sequences of a trace.
+
+    A request's own `max_tokens` goes before the limit of the run, and no sequence is longer than
+    `max_model_len`. The last token is never computed: E = P + O - 1.
+    """
+
+    def __init__(
+        self, trace: Trace, index: TokenIndex, max_model_len: int, max_tokens: int | None
+    ) -> None:
+        self._ids = TokenIds(trace)
+        self._index = index
+        self._numbers: dict[Key, Codes] = {}
+        self.num_prompt_tokens: list[int] = []
+        self.num_output_tokens: list[int] = []
+        self.num_reusable_tokens: list[int] = []  # of the prompt: those the trace says something of
+        for chunk in trace.chunks:
+            prompt, asked = chunk.num_prompt_tokens, chunk.max_tokens
+            limit = np.where(asked > 0, asked, max_tokens or max_model_len)
+            limit = np.minimum(limit, max_model_len - prompt)
+            known = 0 * prompt if chunk.content is None else chunk.content.num_known_tokens()
+            self.num_prompt_tokens += prompt.tolist()
+            self.num_output_tokens += np.minimum(chunk.num_output_tokens, limit).tolist()
+            self.num_reusable_tokens += np.minimum(known, prompt).tolist()
+
+    def end(self, row: int) -> int:
+        """E of each sequence of a request, in tokens."""
+        return self.num_prompt_tokens[row] + self.num_output_tokens[row] - 1
+
+    def numbers(self, key: Key) -> Codes:
+        """The index's numbers of the tokens at positions 0 to E, that one included."""
+        if key not in self._numbers:
+            row, branch = key
+            self._numbers[key] = self._index.numbers_of(
+                self._ids.of(row, branch, self.end(row) + 1)
+            )
+        return self._numbers[key]
+
+    def where(self, number: int) -> str:
+        """A token in words: the first sequence seen that has it, and the position."""
+        for (row, branch), numbers in self._numbers.items():
+            positions = np.flatnonzero(numbers == number)
+            if len(positions):
+                of = f"request {row}" + (f" branch {branch}" if branch else "")
+                return f"{of} position {positions[0]}"
+        return "a token of nobody"

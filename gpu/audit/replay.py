@@ -1,0 +1,272 @@
+"""Who holds which slot for which position, followed from the decision log and the work of each step alone."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kvtwin.sim.decisions import Decisions
+
+from .contents import Codes
+from .findings import Findings
+from .planned import Key
+
+GONE = -1  # a unit that has left its table, which closes up once the log has been followed
+NOTHING = -1  # no token
+StepWork = Iterable[tuple[int, int, int, int]]  # (row, branch, first position, number of tokens)
+
+
+@dataclass
+class Table:
+    """What a sequence holds, by position: a unit of the pool, `in_host(unit)`, or GONE."""
+
+    units: list[int] = field(default_factory=list)
+    written: int = 0  # positions [0, written) have been computed, or were found in the pool
+    before: int = 0  # the same, before the step in progress
+
+
+class Source(NamedTuple):
+    """Units `first` to `first + num - 1` that a sequence had at `place` of its table, until they are copied."""
+
+    key: Key
+    first: int  # or `in_host` of it
+    num: int
+    place: int
+
+
+def in_host(unit: Any) -> Any:
+    """How a table names a unit, or units, of host memory; its own inverse."""
+    return -2 - unit
+
+
+class Replay:
+    """Tables and reference counts.
+
+    `block_slots`: slots of one unit in which the log counts, the block size or 1. `tokens` gives the
+    numbers of the tokens of a sequence, `reusable` how many leading ones of a row may serve others.
+    """
+
+    def __init__(
+        self,
+        log: Decisions,
+        num_slots: int,
+        block_slots: int,
+        findings: Findings,
+        tokens: Callable[[Key], Codes],
+        reusable: Callable[[int], int],
+        num_host_slots: int = 0,
+    ) -> None:
+        self._log = log
+        self._at = 0  # entries of the log that have been followed
+        self._findings = findings
+        self._tokens = tokens
+        self._reusable = reusable
+        self.block_slots = block_slots
+        self.tables: dict[Key, Table] = {}
+        self._refs = np.zeros(num_slots // block_slots, dtype=np.int64)
+        self._host_refs = np.zeros(num_host_slots // block_slots, dtype=np.int64)
+        self._shrunk: set[Key] = set()  # whose tables have lost units
+        self._inherited: dict[Key, Codes] = {}  # tokens of sequences that went on from others
+        # Sources of copies in progress.
+        self.pending: list[Source] = []
+        # Tokens of use to others that were left where nobody holds the slot, else NOTHING: [num_slots].
+        self.left = np.full(num_slots, NOTHING, dtype=np.int64)
+        # Tokens that a row had, generated ones included, when its memory was taken.
+        self.most_known: dict[int, int] = {}
+
+    def tokens_of(self, key: Key) -> Codes:
+        """Numbers of the tokens of a sequence by position, those of its ancestors included."""
+        if key in self._inherited:
+            return self._inherited[key]
+        return self._tokens(key)
+
+    def follow(self) -> None:
+        """Follow what the log has more than before."""
+        log = self._log
+        for at in range(self._at, len(log.steps)):
+            key = log.rows[at], log.branches[at]
+            do = getattr(self, f"_{log.actions[at]}")
+            do(log.steps[at], key, log.firsts[at], log.nums[at], log.sources[at])
+        self._at = len(log.steps)
+        for key in self._shrunk:
+            if key in self.tables:
+                units = self.tables[key].units
+                units[:] = (unit for unit in units if unit != GONE)
+        self._shrunk.clear()
+
+    def compute(self, step: int, work: StepWork) -> None:
+        """A step has computed these tokens. Each position once (INV-4)."""
+        for table in self.tables.values():
+            table.before = table.written
+        for row, branch, first, num in work:
+            table = self.tables.get((row, branch))
+            if table is None:
+                self._say(step, "no table", (row, branch), "computes nothing", f"from {first}")
+                continue
+            if first != table.written and table.written:
+                self._say(step, "order", (row, branch), f"position {table.written}", first)
+            table.written = first + num
+            table.before = table.before or first  # found in the pool
+
+    def _say(self, step: int, check: str, key: Key, expected: object, found: object) -> None:
+        self._findings.add(step, check, in_words(key), expected, found)
+
+    def _take(self, step: int, key: Key, refs: Codes, first: int, num: int) -> bool:
+        """Free units get their first holder."""
+        if not 0 <= first < first + num <= len(refs):
+            self._say(step, "outside", key, f"below {len(refs)}", f"{num} units from {first}")
+            return False
+        held = (first + np.flatnonzero(refs[first : first + num])).tolist()
+        if refs is self._refs:
+            held += [
+                s.first for s in self.pending if s.first < first + num and first < s.first + s.num
+            ]
+            self.left[self.slots(first, num)] = NOTHING
+        if held:
+            self._say(step, "double grant", key, f"unit {held[0]} free", self._holders(held[0]))
+        refs[first : first + num] += 1
+        return True
+
+    def slots(self, first: int, num: int) -> slice:
+        """Slots of a run of units."""
+        return slice(first * self.block_slots, (first + num) * self.block_slots)
+
+    def _holders(self, unit: int) -> str:
+        keys = [key for key, table in self.tables.items() if unit in table.units]
+        keys += [s.key for s in self.pending if s.first <= unit < s.first + s.num]
+        return f"held by {', '.join(map(in_words, keys)) or 'nobody'}"
+
+    def _grant(self, step: int, key: Key, first: int, num: int, source: int) -> None:
+        if self._take(step, key, self._refs, first, num):
+            self.tables.setdefault(key, Table()).units += range(first, first + num)
+
+    def _extend(self, step: int, key: Key, first: int, num: int, source: int) -> None:
+        if any(s.first < first + num and first < s.first + s.num for s in self.pending):
+            self.pending.clear()  # compaction that moves nothing packs over the sources all the same
+        self._grant(step, key, first, num, source)
+
+    def _share(self, step: int, key: Key, first: int, num: int, source: int) -> None:
+        """Units that others hold, or that somebody left, join a table.
+
+        A sequence has in common with another of its request whatever that one has computed there.
+        """
+        table, size = self.tables.setdefault(key, Table()), self.block_slots
+        for other, parent in self.tables.items():
+            if other[0] == key[0] and other != key and first in parent.units:
+                place = sum(unit != GONE for unit in parent.units[: parent.units.index(first)])
+                begin, end = place * size, min((place + num) * size, parent.written)
+                if begin < end:
+                    mine = self._inherited.setdefault(key, self._tokens(key).copy())
+                    mine[begin:end] = self.tokens_of(other)[begin:end]
+                    table.written = max(table.written, end)
+                break
+        self._refs[first : first + num] += 1
+        self.left[self.slots(first, num)] = NOTHING
+        table.units += range(first, first + num)
+
+    def _find(self, step: int, key: Key, first: int, num: int) -> int | None:
+        """Place of a run in the table of a sequence."""
+        units = self.tables[key].units if key in self.tables else []
+        at = units.index(first) if first in units else 0
+        if units[at : at + num] == list(range(first, first + num)):
+            return at
+        held = f"{len(units)} others" if key in self.tables else "no table"
+        self._say(step, "not held", key, f"{num} units from {first}", held)
+        return None
+
+    def _drop(self, key: Key, at: int, num: int) -> None:
+        """One holder less of units of a table; what the last holder leaves may be of use."""
+        table, size = self.tables[key], self.block_slots
+        end = min(table.written, self._reusable(key[0]))
+        for place, unit in enumerate(table.units[at : at + num], at):
+            if unit < GONE:
+                self._host_refs[in_host(unit)] -= 1
+                continue
+            self._refs[unit] -= 1
+            if not self._refs[unit] and place * size < end:
+                tokens = self.tokens_of(key)[place * size : min((place + 1) * size, end)]
+                self.left[unit * size :][: len(tokens)] = tokens
+        table.units[at : at + num] = [GONE] * num
+        self._shrunk.add(key)
+
+    def _free(self, step: int, key: Key, first: int, num: int, source: int) -> None:
+        at = self._find(step, key, first, num)
+        if at is None:
+            return
+        self._drop(key, at, num)
+        table = self.tables[key]
+        if all(unit == GONE for unit in table.units):
+            del self.tables[key]
+            self.most_known[key[0]] = max(self.most_known.get(key[0], 0), table.written + 1)
+
+    def _move(self, step: int, key: Key, first: int, num: int, source: int) -> None:
+        """A sequence's run goes elsewhere: with more room, by a copy; or as it is, by compaction."""
+        units = self.tables[key].units if key in self.tables else []
+        if not units or units != list(range(units[0], units[0] + len(units))):
+            self._say(step, "not held", key, "one run to move", f"{len(units)} units")
+            return
+        if not 0 <= first <= len(self._refs) - num:
+            self._say(step, "outside", key, f"below {len(self._refs)}", f"{num} units from {first}")
+            return
+        self._refs[units] -= 1
+        if num == len(units):
+            # Runs slide together over each other's old places, and over sources of earlier copies:
+            # who holds what shows when all have moved.
+            self.pending.clear()
+            self._refs[first : first + num] += 1
+            self.left[self.slots(first, num)] = NOTHING
+        else:
+            self.pending.append(Source(key, units[0], len(units), 0))
+            self._take(step, key, self._refs, first, num)
+        units[:] = range(first, first + num)
+
+    def _vacate(self, step: int, key: Key, first: int, num: int, source: int) -> None:
+        for copied in self.pending:
+            if copied.key[0] == key[0] and copied[1:3] in ((first, num), (in_host(first), num)):
+                self.pending.remove(copied)
+                return
+        self._say(step, "not held", key, f"a copy from unit {first}", f"{len(self.pending)} others")
+
+    def _copy(self, step: int, key: Key, first: int, num: int, source: int) -> None:
+        """Copy-on-write: `first` takes the place of `source` in the table, and its content."""
+        at = self._find(step, key, source, num)
+        if at is None or not self._take(step, key, self._refs, first, num):
+            return
+        if self._refs[source] < 2:
+            self._say(step, "copy", key, f"unit {source} shared", self._holders(source))
+        self._refs[source : source + num] -= 1
+        self.tables[key].units[at : at + num] = range(first, first + num)
+
+    def _swap_out(self, step: int, key: Key, first: int, num: int, source: int) -> None:
+        self._swap(step, key, source, in_host(first))
+
+    def _swap_in(self, step: int, key: Key, first: int, num: int, source: int) -> None:
+        self._swap(step, key, in_host(source), first)
+
+    def _swap(self, step: int, key: Key, source: int, target: int) -> None:
+        """A block goes to the other memory; all tables of the request that have it follow."""
+        place = self._find(step, key, source, 1)
+        if place is None:
+            return
+        refs, unit = (self._host_refs, in_host(target)) if target < 0 else (self._refs, target)
+        old_refs, old = (self._host_refs, in_host(source)) if source < 0 else (self._refs, source)
+        if not self._take(step, key, refs, unit, 1):
+            return
+        tables = [table for other, table in self.tables.items() if other[0] == key[0]]
+        tables = [table for table in tables if source in table.units]
+        for table in tables:
+            table.units[table.units.index(source)] = target
+        refs[unit] += len(tables) - 1
+        old_refs[old] -= len(tables)
+        if old_refs[old]:
+            self._say(
+                step, "swap", key, f"block {old} in no table", f"in {old_refs[old]} of others"
+            )
+        self.pending.append(Source(key, source, 1, place))
+
+
+def in_words(key: Key) -> str:
+    """A sequence, in a message."""
+    row, branch = key
+    return f"request {row} branch {branch}" if branch else f"request {row}"
