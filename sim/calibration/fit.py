@@ -15,6 +15,7 @@ from .nnls import nnls
 from .samples import Floats, Samples
 
 NUM_FOLDS = 5
+_SAME = 1e-6  # of a column's length
 
 
 @dataclass(frozen=True)
@@ -23,12 +24,14 @@ class Fit:
 
     Errors are on the steps fitted to (`in_sample`) and on steps left out of the fit
     (`cross_validated`); `noise` is of repeats against their median (None: no repeats).
-    `unmeasured`: totals that were 0 in all steps, so that their coefficients are, too.
+    `unmeasured`: totals that were 0 in all steps, so that their coefficients are, too. `dependent`:
+    totals that follow from others in all steps, so that their cost cannot be told from that of these.
     """
 
     constant_ns: float
     coefficients_ns: tuple[float, ...]
     unmeasured: tuple[str, ...]
+    dependent: tuple[str, ...]
     num_points: int
     in_sample: FitError
     cross_validated: FitError
@@ -38,6 +41,17 @@ class Fit:
         """The one term of a fitted cost model."""
         units = [round(value * 2**SHIFT) for value in (self.constant_ns, *self.coefficients_ns)]
         return CostTerm("fitted", units[0], tuple(units[1:]))
+
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the cost model must know."""
+        notes = []
+        if self.unmeasured:
+            notes.append(f"never measured, so that it costs nothing: {', '.join(self.unmeasured)}")
+        if self.dependent:
+            notes.append(
+                f"not told apart from other totals by the measured steps: {', '.join(self.dependent)}"
+            )
+        return tuple(notes)
 
     def named_ns(self) -> Mapping[str, float]:
         """Coefficients by total."""
@@ -64,11 +78,18 @@ def fit_steps(samples: Samples, seed: int = 0) -> Fit:
         constant_ns=float(solution[0]),
         coefficients_ns=tuple(map(float, solution[1:])),
         unmeasured=tuple(name for name, value in zip(TOTALS, most, strict=True) if not value),
+        dependent=_dependent(_columns(samples)),
         num_points=num_points,
         in_sample=_error(_errors(samples, solution)),
         cross_validated=_error(held_out),
         noise=_error(noise) if noise.size else None,
     )
+
+
+def predicted_ns(samples: Samples, fit: Fit) -> Floats:
+    """What the fit says of each point."""
+    predicted: Floats = _columns(samples) @ np.array([fit.constant_ns, *fit.coefficients_ns])
+    return predicted
 
 
 def relative_errors(predicted_ns: Floats, measured_ns: Floats) -> Floats:
@@ -88,6 +109,19 @@ def _errors(samples: Samples, solution: Floats) -> Floats:
 
 def _columns(samples: Samples) -> Floats:
     return np.column_stack([np.ones(len(samples.totals)), samples.totals])
+
+
+def _dependent(columns: Floats) -> tuple[str, ...]:
+    """Totals whose columns are sums of multiples of those in front of them, and not 0."""
+    norms = np.linalg.norm(columns, axis=0)
+    scaled = columns / np.where(norms > 0, norms, 1)
+    names = []
+    for place, name in enumerate(TOTALS, start=1):
+        others, column = scaled[:, :place], scaled[:, place]
+        solution = np.linalg.lstsq(others, column, rcond=None)[0]
+        if norms[place] > 0 and np.linalg.norm(others @ solution - column) < _SAME:
+            names.append(name)
+    return tuple(names)
 
 
 def _error(shares: Floats) -> FitError:
