@@ -13,8 +13,8 @@ from ..twin.content import ContentShape
 from .claims import Claims, claims_of
 from .contents import MIXED, POISON, Codes, Layer, TokenIndex
 from .findings import Findings
-from .parts import PARTS, RULES, part_of_slots, recount
-from .planned import PlannedTokens
+from .parts import PARTS, PARTS_OF_OTHERS, RULES, PoolRules, part_of_slots, recount
+from .planned import Key, PlannedTokens
 from .replay import NOTHING, Replay, StepWork, in_words
 
 
@@ -29,6 +29,7 @@ class AuditSetting:
     max_tokens: int | None = None
     watermark: float = 0.0
     keeps_kv: bool = True
+    reuses_prefixes: bool = False  # what a sequence leaves behind may serve others
     whole_batch: bool = False  # finished members keep their memory until the last one ends
 
 
@@ -59,7 +60,7 @@ class Audit:
             setting.block_slots,
             self.findings,
             self._planned.numbers,
-            lambda row: self._planned.num_reusable_tokens[row],
+            self._reusable_tokens,
         )
         self._step = 0
 
@@ -72,25 +73,36 @@ class Audit:
         self._replay.follow()
         if not self._setting.keeps_kv:
             return
+        work = list(work)
         self._replay.compute(step, work)
-        size = self._setting.block_slots
-        for key, table in self._replay.tables.items():
-            end, room = self._planned.end(key[0]), len(table.units) * size
+        for row, branch, _, _ in work:
+            table = self._replay.tables.get((row, branch))
+            if table is None:
+                continue
+            end, room = self._planned.end(row), len(table.units) * self._setting.block_slots
             if table.written > end:
-                self._say("past the end", in_words(key), f"at most {end} tokens", table.written)
+                self._say("past the end", in_words((row, branch)), f"at most {end}", table.written)
             if table.written > room:
-                self._say("room", in_words(key), f"at most {room} tokens", table.written)
+                self._say("room", in_words((row, branch)), f"at most {room}", table.written)
+
+    def _reusable_tokens(self, row: int) -> int:
+        """Leading tokens of a row that may serve others when it has left them."""
+        return self._planned.num_reusable_tokens[row] if self._setting.reuses_prefixes else 0
 
     def _say(self, check: str, what: str, expected: object, found: object) -> None:
         self.findings.add(self._step, check, what, expected, found)
 
     def inspect(
-        self, recorded: Mapping[str, int] | None = None, refused_row: int | None = None
+        self,
+        recorded: Mapping[str, int] | None = None,
+        refused_row: int | None = None,
+        tables: Mapping[Key, Codes] | None = None,
     ) -> None:
         """Every slot, once the step has been computed and before its commit.
 
         `recorded`: the recorder's slots of each part at this instant. `refused_row`: the head of the
-        queue, if the last plan refused it for memory.
+        queue, if the last plan refused it for memory. `tables`: the block ids through which sequences
+        were computed, as far as their contexts reach.
         """
         claims = claims_of(self._replay)
         codes = self._index.classify(self._layers)
@@ -102,6 +114,7 @@ class Audit:
         is_held = np.zeros(len(codes), dtype=bool)
         is_held[claims.slots] = True
         is_cached = self._check_unheld(codes, is_held)
+        self._check_tables(tables or {})
         ends = self._check_finished()
         self.counts["num_instants"] += 1
         self.counts["num_slots_classified"] += len(codes)
@@ -122,6 +135,8 @@ class Audit:
         self._check_unheld(codes, is_held)
 
     def _found(self, slot: int, code: int) -> str:
+        if self.findings.is_full:
+            return f"code {code}"
         if code == POISON:
             return "poison"
         if code != MIXED:
@@ -182,6 +197,18 @@ class Audit:
             self._say("freed", f"slot {slot}", expected, self._found(slot, int(codes[slot])))
         return is_cached
 
+    def _check_tables(self, tables: Mapping[Key, Codes]) -> None:
+        """Kernels have read what the log says a sequence holds."""
+        self.counts["tables"] += len(tables)
+        for key, read in tables.items():
+            units = self._replay.tables[key].units if key in self._replay.tables else []
+            differing = [
+                at for at, unit in enumerate(read.tolist()) if units[at : at + 1] != [unit]
+            ]
+            for at in differing[:1]:
+                expected = units[at] if at < len(units) else "nothing"
+                self._say("table", f"entry {at} of {in_words(key)}", expected, read[at])
+
     def _check_finished(self) -> list[int]:
         """E of each owner, 0 of those that have finished; they hold memory in a static batch alone."""
         tables = self._replay.tables
@@ -203,7 +230,7 @@ class Audit:
         refused_row: int | None,
     ) -> None:
         setting, planned, tables = self._setting, self._planned, self._replay.tables
-        rules = RULES.get(setting.policy)
+        rules = RULES.get(setting.policy, PoolRules())
         asked = [
             rules.asked(
                 planned.num_prompt_tokens[row],
@@ -211,8 +238,6 @@ class Audit:
                 setting.max_model_len,
                 len(table.units) * setting.block_slots,
             )
-            if rules
-            else len(table.units) * setting.block_slots
             for (row, _), table in tables.items()
         ]
         before = [table.before for table in tables.values()]
@@ -233,6 +258,8 @@ class Audit:
             watermark_slots,
             refused,
         )
-        for name in PARTS:
-            if counted[name] != recorded[name]:
-                self._say("parts", name, f"{recorded[name]} slots by the recorder", counted[name])
+        for names in PARTS if setting.policy in RULES else PARTS_OF_OTHERS:
+            found = sum(counted[name] for name in names)
+            expected = sum(recorded[name] for name in names)
+            if found != expected:
+                self._say("parts", " + ".join(names), f"{expected} slots by the recorder", found)

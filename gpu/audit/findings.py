@@ -30,8 +30,13 @@ class Findings:
     def add(self, step: int, check: str, what: str, expected: object, found: object) -> None:
         """Count it, and keep it if it is one of the first."""
         self.counts[check] += 1
-        if len(self.kept) < MAX_KEPT:
+        if not self.is_full:
             self.kept.append(Finding(step, check, what, str(expected), str(found)))
+
+    @property
+    def is_full(self) -> bool:
+        """Further ones are only counted."""
+        return len(self.kept) >= MAX_KEPT
 
     @property
     def num_findings(self) -> int:

@@ -8,7 +8,24 @@ import numpy as np
 from .claims import Claims, Flags
 from .planned import PlannedTokens
 
-PARTS = ("live", "reserved", "internal", "rounding", "cached", "external", "free")
+# What is compared with the recorder, one by one; of policies whose rules are not known here, two
+# pairs are compared as one.
+PARTS = (
+    ("live",),
+    ("reserved",),
+    ("internal",),
+    ("rounding",),
+    ("cached",),
+    ("external",),
+    ("free",),
+)
+PARTS_OF_OTHERS = (
+    ("live",),
+    ("reserved",),
+    ("internal", "rounding"),
+    ("cached",),
+    ("external", "free"),
+)
 _ROUNDING, _INTERNAL, _RESERVED, _LIVE = 1, 2, 3, 4
 
 
@@ -53,7 +70,7 @@ RULES = {
     "paged": PoolRules(),
     "no-cache": PoolRules(need=lambda *_: 0),
 }
-"""By name of the policy. Of others, internal and rounding are compared as one, and external and free are."""
+"""By name of the policy."""
 
 
 def too_short(is_free: Flags, need: int, aligned: bool) -> int:
@@ -114,7 +131,7 @@ def recount(
     watermark_slots: int,
     refused: tuple[int, int] | None,
 ) -> dict[str, int]:
-    """Slots of each part, under the names of PARTS.
+    """Slots of each part, by name.
 
     `refused`: (row, known tokens) of the head of the queue, if the last plan refused it for memory.
     """
