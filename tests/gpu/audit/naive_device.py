@@ -116,6 +116,7 @@ def audited_run(
         max_tokens=config.max_tokens,
         watermark=config.watermark,
         keeps_kv=assembly.policy.keeps_kv,
+        reuses_prefixes=assembly.policy.reuses_prefixes,
         whole_batch=getattr(assembly.policy, "whole_batch", False),
     )
     audit = Audit(trace, assembly.log, setting, SHAPE, device.layers)
