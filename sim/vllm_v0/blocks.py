@@ -1,0 +1,90 @@
+"""A pool of blocks with reference counts: one on the device, one on the host."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable
+from collections.abc import Sequence as Seq
+
+
+class BlockPool:
+    """Ids of equal blocks, each free or held by `refs[id]` block tables and pins.
+
+    The free ones are a stack: the block freed last is taken first; at the start block 0 is on top.
+    """
+
+    def __init__(self, name: str, num_blocks: int) -> None:
+        self.name = name
+        self.num_blocks = num_blocks
+        self.refs = array("q", [0]) * num_blocks
+        self._free = array("q", range(num_blocks - 1, -1, -1))
+
+    @property
+    def num_free_blocks(self) -> int:
+        """Blocks on the free list."""
+        return len(self._free)
+
+    def free_block_ids(self) -> list[int]:
+        """The free blocks, by address."""
+        return sorted(self._free)
+
+    def take(self, num_blocks: int) -> list[int]:
+        """Free blocks, each held once from now on. The caller has seen that there are as many."""
+        assert num_blocks <= len(self._free), (
+            f"{num_blocks} {self.name} blocks wanted, {len(self._free)} free"
+        )
+        if not num_blocks:
+            return []
+        block_ids = self._free[: -num_blocks - 1 : -1].tolist()
+        del self._free[-num_blocks:]
+        for block_id in block_ids:
+            self.refs[block_id] = 1
+        return block_ids
+
+    def share(self, block_ids: Iterable[int]) -> None:
+        """One more table holds each of these."""
+        for block_id in block_ids:
+            self.refs[block_id] += 1
+
+    def drop(self, block_ids: Iterable[int]) -> int:
+        """One table or pin less holds each of these. Returns how many of them are free now."""
+        refs, free, num_before = self.refs, self._free, len(self._free)
+        for block_id in block_ids:
+            refs[block_id] -= 1
+            if not refs[block_id]:
+                free.append(block_id)
+        return len(free) - num_before
+
+    def check(self, holders: Iterable[tuple[str, Seq[int]]]) -> None:
+        """Recount from all tables and pins, given with a name each for the message.
+
+        INV-2: a block is free or held, and once in the free list. INV-3: its count is that of the tables and pins.
+        INV-1: both add up to the pool.
+        """
+        counted: Counter[int] = Counter()
+        for name, block_ids in holders:
+            for block_id in block_ids:
+                assert 0 <= block_id < self.num_blocks, (
+                    f"INV-2: {name} holds {self.name} block {block_id} of {self.num_blocks}"
+                )
+            counted.update(block_ids)
+            assert len(set(block_ids)) == len(block_ids), (
+                f"INV-3: {name} holds a {self.name} block twice: {list(block_ids)}"
+            )
+        for block_id, num_refs in enumerate(self.refs):
+            assert num_refs == counted[block_id], (
+                f"INV-3: {self.name} block {block_id} is in {counted[block_id]} tables and pins, "
+                f"its count says {num_refs}"
+            )
+        free = Counter(self._free)
+        for block_id, times in free.items():
+            assert times == 1 and not counted[block_id], (
+                f"INV-2: {self.name} block {block_id} is {times} times in the free list and in "
+                f"{counted[block_id]} tables and pins"
+            )
+        num_held = len(+counted)
+        assert num_held + len(free) == self.num_blocks, (
+            f"INV-1: {num_held} {self.name} blocks held + {len(free)} free = {num_held + len(free)}, "
+            f"the pool has {self.num_blocks}"
+        )

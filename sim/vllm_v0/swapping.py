@@ -1,0 +1,116 @@
+"""Preemption, and the way back: recompute for single sequences, swapping for groups."""
+
+from __future__ import annotations
+
+from bisect import insort
+from typing import Any
+
+from ..link import Schedule
+from .batch import GroupBatch, by_row
+from .group import Group
+
+
+class SwappingBatch(GroupBatch):
+    """Takes memory of the latest, and brings swapped groups back first come first served.
+
+    While blocks are copied, their source stays live and their target is reserved. Other groups go on meanwhile; a
+    step that cannot do without the blocks begins when they have left.
+    """
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.link = Schedule(self.policy.settings.link)
+        self.swapped: list[Group] = []  # by row; whole on the host
+        self.num_swaps_out = 0  # groups
+        self.num_swapped_blocks = 0  # out and in
+        self.num_host_full = 0  # groups that were recomputed because the host had no room
+        self.waited_ns = 0  # for transfers, before steps
+
+    def _preempt(self, group: Group) -> None:
+        """Take its memory, one way or the other."""
+        policy, ledger = self.policy, self.ledger
+        self._stop(group)
+        ledger.num_preemptions += 1
+        self.requests.num_preemptions[group.row] += 1
+        mode = policy.settings.preemption_mode
+        if mode == "swap" or (mode == "auto" and len(group.branches) > 1):
+            if policy.can_swap_out(group):
+                self._swap_out(group)
+                return
+            self.num_host_full += 1
+        policy.forget(group)
+        ledger.recomputed_tokens += group.live_slots
+        slots = group.num_blocks * policy.block_slots
+        ledger.leave(group.live_slots, group.useful_slots, slots, slots, self._ready_ns)
+        ledger.set_free(policy.num_free_slots(), 0, self._ready_ns)
+        if len(group.branches) == 1:  # its tokens are one prompt from now on
+            group.branches[0].blocks = []
+            group.num_blocks = group.live_slots = 0
+        self.queue.push_preempted(group)
+
+    def _swap_out(self, group: Group) -> None:
+        """What is computed stays live until it has been copied; the rest of its blocks will not be written."""
+        policy, live, num_blocks = self.policy, group.live_slots, group.num_blocks
+        self.num_swaps_out += 1
+        self.num_swapped_blocks += num_blocks
+        policy.swap_out(group, self.link.transfer(num_blocks, self._ready_ns))
+        self.ledger.leave(0, group.useful_slots - live, 0, 0, self._ready_ns)
+        self._account_host(live, num_blocks)
+
+    def _swap_in(self) -> bool:
+        """Bring back who fits. False if the head was refused for memory."""
+        policy = self.policy
+        num_seqs = self._num_seqs
+        num_seqs += sum(len(t.group.branches) for t in policy.transfers if not t.is_out)
+        first_leaving = min((t.row for t in policy.transfers if t.is_out), default=None)
+        while self.swapped:
+            group = self.swapped[0]
+            num_seqs += len(group.branches)
+            is_turn = first_leaving is None or group.row < first_leaving
+            if num_seqs > self.limits.max_num_seqs or not is_turn:
+                return True
+            # As many more blocks as a growth asks for, or it would be preempted again at once.
+            if not policy.can_allocate(group.num_blocks + len(group.branches)):
+                return False
+            del self.swapped[0]
+            self.num_swapped_blocks += group.num_blocks
+            policy.swap_in(group, self.link.transfer(group.num_blocks, self._ready_ns))
+            _, _, group.useful_slots = group.count(group.known - 1, policy.block_slots)
+            self._count_tables(group.num_entries, group.num_blocks)
+            self._account(group.useful_slots, group.num_blocks)
+            self._end_waiting()
+        return True
+
+    def _arrive(self, end_ns: int) -> None:
+        """The next transfer has ended: its source is free, its target holds what it held."""
+        transfer = self.policy.transfers[0]
+        group, live, num_blocks = transfer.group, transfer.group.live_slots, transfer.num_blocks
+        now_ns = self._ready_ns = max(self._ready_ns, end_ns)
+        self.policy.arrive(transfer)
+        if transfer.is_out:
+            self.ledger.commit(-live, now_ns)
+            self._account(-live, -num_blocks)
+            self.host_ledger.commit(live, now_ns)
+            insort(self.swapped, group, key=by_row)
+        else:
+            self.host_ledger.commit(-live, now_ns)
+            self._account_host(-live, -num_blocks)
+            self.ledger.commit(live, now_ns)
+            self.ledger.enter(1, now_ns)
+            self._start(group, group.known - 1)
+
+    def _await_blocks(self, num_blocks: int) -> bool:
+        """Wait until so many blocks are free, if as many are on their way out, or for the latest, if it is on its way in.
+
+        False if there is nothing to wait for. The step begins when that has happened.
+        """
+        policy, free = self.policy, self.policy.device
+        coming = sum(len(transfer.blocks) for transfer in policy.transfers)
+        if coming and free.num_free_blocks + coming >= num_blocks:
+            while free.num_free_blocks < num_blocks:
+                self._arrive(policy.transfers[0].end_ns)
+            return True
+        if any(not t.is_out and t.row > self.running[-1].row for t in policy.transfers):
+            self._arrive(policy.transfers[0].end_ns)
+            return True
+        return False
