@@ -56,6 +56,17 @@ class Inputs(TraceFlags):
         float | None, _workload("Gamma shape of generated arrivals (default 1.0, Poisson).", "B")
     ] = None
     max_tokens: Annotated[int | None, _workload("Cap on the output of every request.", "N")] = None
+    num_samples: Annotated[
+        int | None,
+        _workload("Outputs of every prompt, by vllm-v0 (default: what TRACE says, else 1).", "N"),
+    ] = None
+    sample_lengths: Annotated[
+        str | None,
+        _workload("Of the further samples: independent or equal (default independent).", "RULE"),
+    ] = None
+    beam_width: Annotated[
+        int | None, _workload("Beams of a search for every prompt, by vllm-v0 (default 1).", "N")
+    ] = None
     seed: Annotated[int | None, _workload("Seed of everything random (default 0).", "S")] = None
     config: Annotated[
         Path | None,
@@ -96,7 +107,8 @@ class Inputs(TraceFlags):
         str | None, _manager("Memory to admit with: full or step (default full).", "RULE")
     ] = None
     watermark: Annotated[
-        float | None, _manager("Share of the pool that admissions leave free (default 0.0).", "X")
+        float | None,
+        _manager("Share of the pool that admissions leave free (default: the policy's).", "X"),
     ] = None
     growth_tokens: Annotated[
         int | None, _manager("Slots by which a contiguous run grows (default 16).", "N")
@@ -112,6 +124,17 @@ class Inputs(TraceFlags):
             rich_help_panel="Memory manager and cost",
             show_default=False,
         ),
+    ] = None
+    preemption_mode: Annotated[
+        str | None,
+        _manager("Of vllm-v0: recompute, swap or auto, by sequences (default auto).", "RULE"),
+    ] = None
+    swap_space: Annotated[
+        float | None, _manager("Host memory for swapping, GiB per GPU (default 4).", "GIB")
+    ] = None
+    swap_copy_ns: Annotated[
+        int | None,
+        _manager("Cost of each copy to or from the host beside its bytes (default 5000).", "NS"),
     ] = None
     cost: Annotated[
         str | None,

@@ -7,17 +7,19 @@ from typing import Any
 
 from kvtwin.traces import Trace
 
-from .catalog import find_model
+from .catalog import find_gpu, find_model
 from .config import RunConfig
 from .cost import CostModel, load_cost
 from .decisions import Decisions
 from .engine_contract import EngineContract
+from .link import Link
 from .plan import Limits
 from .policies.policy import Policy, PolicySettings
 from .pool import PoolSize, size_pool
 from .recorder import MAX_ROWS, Recorder
 from .registry import find_engine, find_policy
 from .requests import RequestTable
+from .samples import Sampling
 from .sizing.estimates import activation_bytes_per_token
 from .summary import summarize
 
@@ -26,19 +28,35 @@ _SHORTEST_ROW_NS = 20_000_000
 
 
 def policy_settings(config: RunConfig, pool: PoolSize) -> PolicySettings:
-    """The options of `config` that allocators read, with its pool."""
-    per_token = activation_bytes_per_token(find_model(config.model), config.tensor_parallel_size)
+    """The options of `config` that policies read, with its pool."""
+    model = find_model(config.model)
+    per_token = activation_bytes_per_token(model, config.tensor_parallel_size)
+    watermark = config.watermark
+    if watermark is None:
+        watermark = find_policy(config.policy).default_watermark
+    block_bytes = config.block_size * pool.kv_bytes_per_token
+    num_host_blocks = int(config.swap_space * 2**30) // block_bytes
     return PolicySettings(
         num_slots=pool.num_slots,
         max_model_len=pool.max_model_len,
         max_num_seqs=config.max_num_seqs,
         block_size=config.block_size,
         admission=config.admission,
-        watermark=config.watermark,
+        watermark=watermark,
         growth_tokens=config.growth_tokens,
         fit=config.fit,
         compaction=config.compaction,
         activation_tokens=pool.pool_bytes // per_token,
+        # No more than the device has, as in the paper (section 4.5).
+        num_host_slots=min(num_host_blocks, pool.num_blocks) * config.block_size,
+        link=Link(
+            bytes_per_s=find_gpu(config.gpu).pcie_bytes_per_s,
+            copy_ns=config.swap_copy_ns,
+            copies_per_block=model.num_layers * (1 if model.mla_latent_dim else 2),
+            block_bytes=block_bytes,
+        ),
+        preemption_mode=config.preemption_mode,
+        seed=config.seed,
     )
 
 
@@ -70,6 +88,7 @@ class Assembly:
             "recomputed_tokens": engine.recomputed_tokens,
             "calibrated": self.cost.calibrated,
             "saturated": self.trace.saturated,
+            **engine.details(),
         }
 
 
@@ -88,7 +107,10 @@ def assemble(
     """
     pool, cost = size_pool(config), load_cost(config)
     policy = find_policy(config.policy)(policy_settings(config, pool))
-    requests = RequestTable.from_trace(trace, policy, pool.max_model_len, config.max_tokens)
+    sampling = Sampling(config.num_samples, config.beam_width, config.sample_lengths, config.seed)
+    requests = RequestTable.from_trace(
+        trace, policy, pool.max_model_len, config.max_tokens, sampling
+    )
     span_ns = requests.arrival_ns[-1]
     recorder = Recorder(pool.num_slots, max(_SHORTEST_ROW_NS, 2 * span_ns // MAX_ROWS), snapshots)
     log = Decisions() if decisions else None

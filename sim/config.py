@@ -19,10 +19,17 @@ _CHOICES = {
     "kv_cache_dtype": tuple(KV_DTYPE_BYTES),
     "admission": ("step", "full"),
     "fit": ("first", "best"),
+    "sample_lengths": ("independent", "equal"),
+    "preemption_mode": ("auto", "recompute", "swap"),
 }
+_LARGEST_SWAP_SPACE = 1 << 20  # GiB
 _SHARES: dict[str, tuple[str, Callable[[float], bool]]] = {
     "gpu_memory_utilization": ("above 0 and at most 1", lambda share: 0 < share <= 1),
     "watermark": ("at least 0 and below 1", lambda share: 0 <= share < 1),
+    "swap_space": (
+        f"GiB, at least 0 and at most {_LARGEST_SWAP_SPACE:,}",
+        lambda gib: 0 <= gib <= _LARGEST_SWAP_SPACE,
+    ),
 }
 _SMALLEST = {
     "tensor_parallel_size": 1,
@@ -35,8 +42,19 @@ _SMALLEST = {
     "seed": 0,
     "growth_tokens": 1,
     "max_tokens": 1,
+    "num_samples": 1,
+    "beam_width": 1,
+    "swap_copy_ns": 0,
 }
-_OPTIONAL = {"num_gpu_blocks_override", "kv_cache_memory_bytes", "max_model_len", "max_tokens"}
+_OPTIONAL = {
+    "num_gpu_blocks_override",
+    "kv_cache_memory_bytes",
+    "max_model_len",
+    "max_tokens",
+    "num_samples",
+    "watermark",
+}
+_MOST_SEQUENCES = 1000  # of a request
 _LARGEST = 10**15  # of any whole number: sums of such numbers stay far inside 64 bits
 _CONSTANT_COST = re.compile(r"constant:([1-9][0-9]{0,11})")  # ns, below 1,000 s
 
@@ -48,9 +66,13 @@ class RunConfig:
     `model` and `gpu` take any name that the catalogue knows and hold the catalogue's own.
     `num_gpu_blocks_override` goes before `kv_cache_memory_bytes`, and that before
     `gpu_memory_utilization`. `max_model_len` None: the model's. `kv_cache_dtype` auto: 16 bits.
-    `watermark`: share of the pool that admissions leave free. `growth_tokens`: slots by which a
+    `watermark`: share of the pool that admissions leave free; None: the policy's own. `growth_tokens`: slots by which a
     contiguous sequence grows. `max_tokens`: cap on every request's output. `cost`: `roofline`,
     `constant:NS` (every step lasts NS ns) or the path of a coefficients file.
+    `num_samples`: outputs asked of every prompt; None: what the trace says, else 1. `sample_lengths` of the
+    further ones: `independent` or `equal` (see `samples.py`). `beam_width` above 1: a beam search instead.
+    `preemption_mode`: `recompute`, `swap`, or `auto`, by number of sequences. `swap_space`: GiB of host memory
+    per GPU. `swap_copy_ns`: cost of each copy between host and device, beside its bytes.
     Raises UserError naming the flag.
     """
 
@@ -68,11 +90,18 @@ class RunConfig:
     seed: int = 0
     policy: str = "paged"
     admission: str = "full"
-    watermark: float = 0.0
+    watermark: float | None = None
     growth_tokens: int = 16
     fit: str = "first"
     compaction: bool = False
     max_tokens: int | None = None
+    num_samples: int | None = None
+    sample_lengths: str = "independent"
+    beam_width: int = 1
+    preemption_mode: str = "auto"
+    swap_space: float = 4.0  # as vLLM's
+    # Assumed: a small asynchronous copy takes some microseconds to issue. Not measured.
+    swap_copy_ns: int = 5000
     cost: str = "roofline"
 
     def __post_init__(self) -> None:
@@ -80,7 +109,8 @@ class RunConfig:
             if problem := _problem(field.name, getattr(self, field.name)):
                 raise UserError(f"{_flag(field.name)} {problem}")
         for name in _SHARES:  # a file may say 1 for 1.0; run.json must not tell them apart
-            object.__setattr__(self, name, float(getattr(self, name)))
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, float(getattr(self, name)))
         model = find_model(self.model)
         object.__setattr__(self, "model", model.name)
         object.__setattr__(self, "gpu", find_gpu(self.gpu).name)
@@ -90,6 +120,16 @@ class RunConfig:
                 f"--max-num-batched-tokens is {self.max_num_batched_tokens}; it must be at least "
                 f"--max-num-seqs ({self.max_num_seqs}), because each running sequence decodes a "
                 f"token in every step"
+            )
+        for name in ("num_samples", "beam_width"):
+            if (getattr(self, name) or 1) > _MOST_SEQUENCES:
+                raise UserError(
+                    f"{_flag(name)} is {getattr(self, name)}; it must be at most {_MOST_SEQUENCES:,}"
+                )
+        if self.beam_width > 1 and (self.num_samples or 1) > 1:
+            raise UserError(
+                f"--beam-width is {self.beam_width} and --num-samples is {self.num_samples}; a request "
+                "is either searched by beams or sampled: leave one out"
             )
         if self.max_model_len is not None and self.max_model_len > model.max_model_len:
             raise UserError(

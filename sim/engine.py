@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Seq
+from typing import Any
 
 from .engine_contract import Work
 from .plan import Plan
@@ -204,6 +205,10 @@ class Engine(Scheduler):
                 allocator.free(member)
                 ledger.change(0, -member.asked_slots, -member.granted_slots, end_ns)
             self.held.clear()
+
+    def details(self) -> dict[str, Any]:
+        """Nothing beside what every engine counts."""
+        return {}
 
     @property
     def recomputed_tokens(self) -> int:

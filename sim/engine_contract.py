@@ -85,6 +85,10 @@ class EngineContract(Protocol):
         """The run is over. Raises AssertionError where INV-5 or INV-8 do not hold."""
         ...
 
+    def details(self) -> dict[str, Any]:
+        """What this engine adds to the summary of a run that has finished."""
+        ...
+
     @property
     def moved_slots(self) -> int:
         """Slots copied within the pool."""

@@ -90,7 +90,7 @@ class CostExecutor:
     def execute(self, plan: Plan) -> Seq[int]:
         deadline_ns = plan.deadline_ns
         if plan.max_steps == 1:
-            ends_ns = [plan.start_ns + self._first_ns(plan)]
+            ends_ns = [plan.ready_ns + self._first_ns(plan)]
         else:
             ends_ns = []
             self._repeat(

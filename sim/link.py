@@ -14,15 +14,18 @@ class Link:
     A block is `copies_per_block` pieces of memory (K and V of each layer lie apart), each copied on its own.
     """
 
-    bytes_per_s: int
-    copy_ns: int
-    copies_per_block: int
-    block_bytes: int
+    bytes_per_s: int = 1
+    copy_ns: int = 0
+    copies_per_block: int = 1
+    block_bytes: int = 0
 
     def transfer_ns(self, num_blocks: int) -> int:
         """Nanoseconds for so many blocks, rounded up once."""
         bytes_ns = -(-num_blocks * self.block_bytes * NS_PER_S // self.bytes_per_s)
         return bytes_ns + num_blocks * self.copies_per_block * self.copy_ns
+
+
+NO_COST = Link()
 
 
 class Schedule:

@@ -39,11 +39,12 @@ class Plan:
         "num_prefill_tokens",
         "prefill_context_slots",  # KV slots the chunks read, their own included
         "prefill_pairs",  # query-key pairs of the chunks
+        "ready_ns",  # not before this: blocks that it needs have been copied by then
         "start_ns",
     )
 
     def __init__(self, start_ns: int, num_decode_tokens: int, decode_context_slots: int) -> None:
-        self.start_ns = start_ns
+        self.start_ns = self.ready_ns = start_ns
         self.num_prefill_tokens = 0
         self.prefill_pairs = 0
         self.prefill_context_slots = 0

@@ -4,26 +4,44 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from .prompts import UNKNOWN_PROMPT
 from .requests import RequestTable
 from .sequence import Sequence
 
+Waiting = TypeVar("Waiting")
+
 NO_ARRIVAL = 1 << 62  # ns, after everything
 
 
-class WaitingQueue:
-    """Fresh requests are two positions in the list of accepted rows; only the head is ever made a Sequence."""
+def sequence_of(requests: RequestTable, row: int) -> Sequence:
+    """A request that is its one sequence."""
+    return Sequence(
+        row,
+        requests.num_prompt_tokens[row],
+        requests.num_output_tokens[row],
+        requests.max_tokens[row],
+        requests.prompts[row] if requests.prompts else UNKNOWN_PROMPT,
+    )
 
-    def __init__(self, requests: RequestTable) -> None:
+
+class WaitingQueue(Generic[Waiting]):
+    """Fresh requests are two positions in the list of accepted rows; only the head is ever made, by `make`."""
+
+    def __init__(
+        self, requests: RequestTable, make: Callable[[RequestTable, int], Waiting]
+    ) -> None:
         self._requests = requests
+        self._make = make
         self._rows = requests.accepted
         self._arrivals = [requests.arrival_ns[row] for row in self._rows]
         self._num_arrived = 0
         self._num_admitted = 0
-        self._preempted: deque[Sequence] = deque()
+        self._preempted: deque[Waiting] = deque()
         self.next_arrival_ns = self._arrivals[0] if self._arrivals else NO_ARRIVAL
-        self._head: Sequence | None = None  # of the fresh ones, once somebody has looked at it
+        self._head: Waiting | None = None  # of the fresh ones, once somebody has looked at it
 
     def advance(self, now_ns: int) -> int:
         """Let in everybody who has arrived by `now_ns`. Returns how many wait."""
@@ -38,21 +56,14 @@ class WaitingQueue:
         """Whether every accepted request of the trace has been admitted at least once."""
         return self._num_admitted == len(self._rows)
 
-    def head(self) -> Sequence | None:
-        """The next sequence in line, None if nobody waits."""
+    def head(self) -> Waiting | None:
+        """The next in line, None if nobody waits."""
         if self._preempted:
             return self._preempted[0]
         if self._head is None:
             if self._num_admitted == self._num_arrived:
                 return None
-            row, table = self._rows[self._num_admitted], self._requests
-            self._head = Sequence(
-                row,
-                table.num_prompt_tokens[row],
-                table.num_output_tokens[row],
-                table.max_tokens[row],
-                table.prompts[row] if table.prompts else UNKNOWN_PROMPT,
-            )
+            self._head = self._make(self._requests, self._rows[self._num_admitted])
         return self._head
 
     def pop(self, now_ns: int) -> None:
@@ -64,6 +75,6 @@ class WaitingQueue:
         self._num_admitted += 1
         self._head = None
 
-    def push_preempted(self, seq: Sequence) -> None:
-        """Put a preempted sequence back before everybody else; several of one step are pushed latest first."""
-        self._preempted.appendleft(seq)
+    def push_preempted(self, waiting: Waiting) -> None:
+        """Put a preempted one back before everybody else; several of one step are pushed latest first."""
+        self._preempted.appendleft(waiting)

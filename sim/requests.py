@@ -11,6 +11,7 @@ from kvtwin.traces import Trace
 
 from .policies.policy import Policy
 from .prompts import Pieces, prompts_of
+from .samples import ONE_SAMPLE, Sampling, branch_outputs
 
 UNKNOWN = -1  # a time that has not come, a max_tokens that nobody gave
 
@@ -39,6 +40,9 @@ class RequestTable:
     prompts: list[Pieces] = field(
         default_factory=list
     )  # by row; empty if the policy has no use for them
+    # Output tokens of each sequence of each request, after clipping, its own first; empty if the policy serves one.
+    branch_outputs: list[tuple[int, ...]] = field(default_factory=list)
+    beam_width: int = 1
     admitted_ns: array[int] = field(init=False)
     first_token_ns: array[int] = field(init=False)
     finished_ns: array[int] = field(init=False)
@@ -54,6 +58,16 @@ class RequestTable:
         self.num_hit_tokens = array("q", [0]) * num
 
     @property
+    def longest_output_tokens(self) -> list[int]:
+        """Output tokens of the longest sequence of each request, after clipping."""
+        return list(map(max, self.branch_outputs)) or self.num_output_tokens
+
+    @property
+    def num_generated_tokens(self) -> list[int]:
+        """Output tokens of all sequences of each request, after clipping."""
+        return list(map(sum, self.branch_outputs)) or self.num_output_tokens
+
+    @property
     def clipped_rows(self) -> set[int]:
         """Accepted requests whose output was cut to max_tokens or to what is left of max_model_len."""
         clipped, original = self.num_output_tokens, self.trace_output_tokens
@@ -61,11 +75,17 @@ class RequestTable:
 
     @classmethod
     def from_trace(
-        cls, trace: Trace, policy: Policy, max_model_len: int, max_tokens: int | None
+        cls,
+        trace: Trace,
+        policy: Policy,
+        max_model_len: int,
+        max_tokens: int | None,
+        sampling: Sampling = ONE_SAMPLE,
     ) -> RequestTable:
         """Clip outputs to `max_tokens` (the request's own goes first) and to `max_model_len`, and judge every request.
 
-        A request is rejected iff its prompt is not below max_model_len or its largest need exceeds an empty pool.
+        A request is rejected iff its prompt is not below max_model_len, its sequences are more than a step may have,
+        or its largest need exceeds an empty pool. `sampling` is for a policy that `serves_branches`.
         """
         chunks = trace.chunks
         prompt = np.concatenate([chunk.num_prompt_tokens for chunk in chunks])
@@ -73,26 +93,39 @@ class RequestTable:
         asked = np.concatenate([chunk.max_tokens for chunk in chunks])
         left = max_model_len - prompt
         most = np.minimum(left, np.where(asked == UNKNOWN, max_tokens or left, asked))
+        output = np.where(left > 0, np.minimum(original, most), original)
         table = cls(
             arrival_ns=np.concatenate([chunk.arrival_ns for chunk in chunks]).tolist(),
             num_prompt_tokens=prompt.tolist(),
-            num_output_tokens=np.where(left > 0, np.minimum(original, most), original).tolist(),
+            num_output_tokens=output.tolist(),
             trace_output_tokens=original.tolist(),
             max_tokens=most.tolist(),
             prompts=prompts_of(trace) if policy.reuses_prefixes else [],
         )
+        if policy.serves_branches:
+            table.branch_outputs = branch_outputs(trace, sampling, output, most)
+            table.beam_width = sampling.beam_width
         table._judge(policy, max_model_len)
         return table
 
     def _judge(self, policy: Policy, max_model_len: int) -> None:
         largest_need, limit = policy.largest_need, policy.largest_grant
+        branches, most_branches = self.branch_outputs, policy.max_num_seqs
         lengths = zip(self.num_prompt_tokens, self.num_output_tokens, self.max_tokens, strict=True)
         for row, (num_prompt, num_output, max_tokens) in enumerate(lengths):
             if num_prompt >= max_model_len:
                 self.rejections.append(
                     Rejection(row, "prompt is not below max_model_len", num_prompt, max_model_len)
                 )
-            elif (need := largest_need(num_prompt, num_output, max_tokens)) > limit:
+            elif branches and (num_branches := len(branches[row])) > most_branches:
+                self.rejections.append(
+                    Rejection(row, "more sequences than max_num_seqs", num_branches, most_branches)
+                )
+            elif (
+                need := policy.group_need(num_prompt, branches[row])
+                if branches
+                else largest_need(num_prompt, num_output, max_tokens)
+            ) > limit:
                 self.rejections.append(
                     Rejection(row, "largest need exceeds an empty pool", need, limit)
                 )

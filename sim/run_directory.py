@@ -75,6 +75,8 @@ def write_requests(path: Path, requests: RequestTable) -> None:
             "finished_ns": _optional(requests.finished_ns),
             "num_preemptions": _integers(requests.num_preemptions),
             "num_hit_tokens": _integers(requests.num_hit_tokens),
+            "num_sequences": _integers(list(map(len, requests.branch_outputs)) or np.ones(num)),
+            "num_generated_tokens": _integers(requests.num_generated_tokens),
             "need_slots": _optional(need),
             "limit_slots": _optional(limit),
         },

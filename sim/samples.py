@@ -27,6 +27,9 @@ class Sampling:
     seed: int = 0
 
 
+ONE_SAMPLE = Sampling(num_samples=1)
+
+
 def branch_outputs(
     trace: Trace, sampling: Sampling, num_output_tokens: Ints, most_output_tokens: Ints
 ) -> list[tuple[int, ...]]:

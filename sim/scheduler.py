@@ -12,7 +12,7 @@ from .horizon import up_to, up_to_next_finish
 from .ledger import Ledger
 from .plan import UNLIMITED, Limits, Plan
 from .policies.base import Allocator
-from .queue import WaitingQueue
+from .queue import WaitingQueue, sequence_of
 from .recorder import Recorder
 from .requests import RequestTable
 from .sequence import Sequence
@@ -30,7 +30,7 @@ class Scheduler:
         log: Decisions | None = None,
     ) -> None:
         self.requests = requests
-        self.queue = WaitingQueue(requests)
+        self.queue = WaitingQueue(requests, sequence_of)
         self.allocator = allocator
         self.recorder = recorder
         self.limits = limits

@@ -51,15 +51,16 @@ def summarize(
     assert recorder.loaded is not None, "the recorder has not been told that the run is over"
     loaded = dict(zip(FIELDS, recorder.loaded, strict=True))
     finished = np.array(requests.accepted, dtype=np.int64)
-    num_output = np.array(requests.num_output_tokens, dtype=np.int64)[finished]
+    longest_output = np.array(requests.longest_output_tokens, dtype=np.int64)[finished]
     arrival = np.array(requests.arrival_ns, dtype=np.int64)
     admitted, first, last = (
         np.array(column)[finished]
         for column in (requests.admitted_ns, requests.first_token_ns, requests.finished_ns)
     )
-    several = num_output > 1
+    several = longest_output > 1
     gaps = recorder.gaps
-    num_output_tokens = int(num_output.sum())
+    generated = np.array(requests.num_generated_tokens, dtype=np.int64)[finished]
+    num_output_tokens = int(generated.sum())
     num_prompt_tokens = int(np.array(requests.num_prompt_tokens, dtype=np.int64)[finished].sum())
     hit_tokens = sum(requests.num_hit_tokens)
     preemptions = np.array(requests.num_preemptions)
@@ -88,7 +89,7 @@ def summarize(
         "output_tokens_per_s": num_output_tokens / (end_ns / 1e9) if end_ns else 0.0,
         "requests_per_s": len(finished) / (end_ns / 1e9) if end_ns else 0.0,
         "ttft_ms": _spread(first - arrival[finished]),
-        "tpot_ms": _spread((last - first)[several] / (num_output[several] - 1)),
+        "tpot_ms": _spread((last - first)[several] / (longest_output[several] - 1)),
         "itl_ms": {
             "mean": gaps.mean_ms(),
             "p50": gaps.percentile_ms(50),

@@ -7,6 +7,7 @@ nothing in it to get wrong but the rules themselves, and nothing that makes it f
 
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
+from typing import Any
 
 from naive_places import TokenPlaces, tokens_of
 
@@ -14,7 +15,7 @@ from kvtwin.sim import Allocator, Sequence
 from kvtwin.sim.decisions import Decisions
 from kvtwin.sim.ledger import FIELDS
 from kvtwin.sim.plan import Limits, Plan
-from kvtwin.sim.queue import WaitingQueue
+from kvtwin.sim.queue import WaitingQueue, sequence_of
 from kvtwin.sim.recorder import Recorder, Sample
 from kvtwin.sim.requests import RequestTable
 
@@ -51,7 +52,7 @@ class NaiveEngine:
         log: Decisions | None = None,
     ) -> None:
         self.requests = requests
-        self.queue = WaitingQueue(requests)
+        self.queue = WaitingQueue(requests, sequence_of)
         self.paranoid = False
         self.moved_slots = 0
         self.recomputed_tokens = 0
@@ -268,6 +269,9 @@ class NaiveEngine:
         self._state = self._count(external=0)
         self._pass_time(start_ns, end_ns)
         self._close_row(end_ns)
+
+    def details(self) -> dict[str, Any]:
+        return {}
 
     def finish(self, end_ns: int) -> None:
         assert not self._running, f"{len(self._running)} still run"

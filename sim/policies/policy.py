@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
+
+from ..link import NO_COST, Link
 
 
 class DecisionLog(Protocol):
@@ -30,6 +33,12 @@ class PolicySettings:
     fit: str = "first"  # or `best`
     compaction: bool = False
     activation_tokens: int = 0  # tokens whose activations fit into the bytes of the pool
+    num_host_slots: int = 0  # of the pool in the host's memory
+    link: Link = NO_COST  # between the two
+    preemption_mode: str = (
+        "auto"  # `recompute` or `swap`; `auto`: swap where several sequences share
+    )
+    seed: int = 0
 
 
 class Policy(ABC):
@@ -45,6 +54,10 @@ class Policy(ABC):
     """The rule of that, in words."""
     keeps_kv: ClassVar[bool] = True
     """False: every step computes the whole prefix of every sequence again, and nothing of the pool is used."""
+    serves_branches: ClassVar[bool] = False
+    """A request may have several sequences, samples or beams. False: it gets one, whatever is asked for."""
+    default_watermark: ClassVar[float] = 0.0
+    """Share of the pool's blocks kept free at admissions unless the user says otherwise."""
     reuses_prefixes: ClassVar[bool] = False
     """What a sequence leaves behind may serve others, as far as the trace says what prompts are made of."""
 
@@ -55,12 +68,17 @@ class Policy(ABC):
 
     def __init__(self, settings: PolicySettings) -> None:
         self.num_slots = settings.num_slots
+        self.max_num_seqs = settings.max_num_seqs
         self.block_slots = 1
         self.log = None
 
     @abstractmethod
     def largest_need(self, num_prompt_tokens: int, num_output_tokens: int, max_tokens: int) -> int:
         """Slots that the request needs at its largest moment; it is rejected at arrival if above `largest_grant`."""
+
+    def group_need(self, num_prompt_tokens: int, num_output_tokens: Seq[int]) -> int:
+        """The same of a request with as many sequences as outputs, for a policy that `serves_branches`."""
+        raise AssertionError(f"{type(self).__name__} serves one sequence of each request")
 
     @property
     def largest_grant(self) -> int:

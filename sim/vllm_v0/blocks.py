@@ -79,7 +79,7 @@ class BlockPool:
             )
         free = Counter(self._free)
         for block_id, times in free.items():
-            assert times == 1 and not counted[block_id], (
+            assert (times, counted[block_id]) == (1, 0), (
                 f"INV-2: {self.name} block {block_id} is {times} times in the free list and in "
                 f"{counted[block_id]} tables and pins"
             )

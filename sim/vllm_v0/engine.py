@@ -32,6 +32,10 @@ class GroupEngine(GroupScheduler):
             for branch in group.branches
         ]
 
+    def parts(self) -> dict[str, int]:
+        """Slots of each part as the recorder counts them from the latest plan to its commit."""
+        return parts_of(self.ledger.per_ns())
+
     def commit(self, plan: Plan, ends_ns: Seq[int]) -> None:
         """The planned step has ended."""
         (end_ns,) = ends_ns
@@ -162,7 +166,8 @@ class GroupEngine(GroupScheduler):
             for ledger in (self.ledger, self.host_ledger)
         ]
         assert not any(map(any, left)), f"INV-8: totals {left} are left after the last request"
-        assert not (self._num_seqs or self._context), (self._num_seqs, self._context)
+        batch = (self._num_seqs, self._context)
+        assert batch == (0, 0), f"INV-8: {batch} sequences and tokens are left in the batch"
         unfinished = [row for row in self.requests.accepted if self.requests.finished_ns[row] < 0]
         assert not unfinished, f"INV-5: requests {unfinished[:5]} of {len(unfinished)} never ended"
         self.recorder.finish(self.ledger.totals(end_ns, self.step), self._sample(end_ns))

@@ -29,7 +29,7 @@ class Transfer:
 
 
 class VllmV0(Policy):
-    """Blocks behind tables that samples and beams share; groups are swapped, single sequences recomputed, as in the paper."""
+    """The paper's vLLM: blocks that samples and beams share; groups are swapped, single sequences recomputed."""
 
     engine: ClassVar[str] = "kvtwin.sim.vllm_v0.engine:GroupEngine"
     scheduling: ClassVar[str] = "prompts or decodes, a request's sequences together, swapped first"
@@ -126,13 +126,11 @@ class VllmV0(Policy):
                 device.drop((source,))
                 num_copies += 1
                 if self.log is not None:
-                    self.log.add(
-                        "copy", branch.row, branch.blocks[place], 1, branch.branch, source
-                    )
+                    self.log.add("copy", branch.row, branch.blocks[place], 1, branch.branch, source)
         return num_new, num_copies
 
     def fork(self, branch: Branch, parent: Branch) -> int:
-        """`branch` gives up its table and shares that of `parent`. Returns how many blocks became free: its last ones."""
+        """`branch` gives up its table for that of `parent`. Returns how many blocks became free: its last ones."""
         old, new = branch.blocks, parent.blocks
         num_common = next(
             (place for place, pair in enumerate(zip(old, new, strict=True)) if pair[0] != pair[1]),
@@ -228,7 +226,7 @@ class VllmV0(Policy):
         return [(block * self.block_slots, self.block_slots) for block in seq.blocks]
 
     def check(self, holders: Iterable[Any]) -> None:
-        """INV-1 to INV-3 of both pools, from the tables of `holders` (branches and transfers) and of who is on the host."""
+        """INV-1 to INV-3 of both pools, from the tables of `holders` (branches, transfers) and of who is swapped."""
         self.device.check(
             (f"request {seq.row} ({getattr(seq, 'branch', 'swap')})", seq.blocks) for seq in holders
         )

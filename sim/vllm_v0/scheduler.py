@@ -17,7 +17,7 @@ class GroupScheduler(SwappingBatch):
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         self._most_branches = max(map(len, self.requests.branch_outputs))
-        self._is_refused = False  # whether the head was refused for memory
+        self.refused_row: int | None = None  # the head, if it was refused for memory
         self._prompts: list[tuple[Group, int]] = []  # of the planned step, if it has any: tokens
 
     def plan(self, now_ns: int) -> Plan | None:
@@ -37,12 +37,12 @@ class GroupScheduler(SwappingBatch):
                 continue
             head = self.queue.head()
             assert head is not None, f"INV-5: nothing runs at {now_ns} ns, and nobody waits"
-            assert not self._is_refused, (
-                f"INV-5: nothing runs at {now_ns} ns, and request {head.row} was refused by an empty pool of "
-                f"{policy.num_slots} slots"
+            assert self.refused_row is None, (
+                f"INV-5: nothing runs at {now_ns} ns, and request {self.refused_row} was refused by an empty pool "
+                f"of {policy.num_slots} slots"
             )
         self.waited_ns += self._ready_ns - now_ns
-        external_slots = policy.unusable_slots() if self._is_refused else 0
+        external_slots = 0 if self.refused_row is None else policy.unusable_slots()
         self.ledger.set_free(policy.num_free_slots(), external_slots, self._ready_ns)
         if self.paranoid:
             self.check()
@@ -51,7 +51,7 @@ class GroupScheduler(SwappingBatch):
     def _admit(self) -> bool:
         """The next groups in line, unless a preempted one waits elsewhere. True if there are any."""
         policy, queue = self.policy, self.queue
-        self._is_refused = False
+        self.refused_row = None
         if self.swapped or policy.transfers:
             return False
         budget, num_seqs = self.limits.max_num_batched_tokens, self._num_seqs
@@ -66,7 +66,7 @@ class GroupScheduler(SwappingBatch):
             if again:
                 num_blocks = group.num_blocks + len(group.branches)
             if not policy.can_allocate(num_blocks):
-                self._is_refused = True
+                self.refused_row = group.row
                 break
             queue.pop(self._ready_ns)
             budget -= num_tokens
@@ -85,8 +85,10 @@ class GroupScheduler(SwappingBatch):
 
     def _decode(self) -> bool:
         """A token for each running branch, with its memory. False if nobody runs."""
-        if not self.running or not self._append():
-            self._is_refused = not self._swap_in()
+        preempted = bool(self.running) and self._append()
+        refused = None if preempted else self._swap_in()
+        if refused is not None:
+            self.refused_row = refused.row
         return bool(self.running)
 
     def _append(self) -> bool:
@@ -163,7 +165,11 @@ class GroupScheduler(SwappingBatch):
                 f"INV-1: request {group.row} has {counted} blocks, live and useful slots, and was said to have "
                 f"{group.num_blocks} and {group.useful_slots}"
             )
-            num_blocks, live, useful = num_blocks + counted[0], live + counted[1], useful + counted[2]
+            num_blocks, live, useful = (
+                num_blocks + counted[0],
+                live + counted[1],
+                useful + counted[2],
+            )
             for branch in group.branches if is_running else ():
                 assert committed <= len(branch.blocks) * size, (
                     f"INV-7: request {group.row} has committed {committed} tokens to {len(branch.blocks)} blocks of "
@@ -174,9 +180,9 @@ class GroupScheduler(SwappingBatch):
         assert (live, useful, num_blocks * size) == totals, (
             f"INV-1: {live} live, {useful} useful, {num_blocks * size} granted slots, the totals say {totals}"
         )
-        held = self.host_ledger.granted
-        assert held + policy.host.num_free_blocks * size == policy.host.num_blocks * size, (
-            f"INV-1: {held} slots of the host held, {policy.host.num_free_blocks} of {policy.host.num_blocks} blocks free"
+        host, held_slots = policy.host, self.host_ledger.granted
+        assert held_slots + host.num_free_blocks * size == host.num_blocks * size, (
+            f"INV-1: {held_slots} slots of the host are held, {host.num_free_blocks} of {host.num_blocks} blocks free"
         )
         num_entries = sum(len(b.blocks) for group in self._groups() for b in group.branches)
         tables = (num_entries, num_blocks - sum(transfer.num_blocks for transfer in leaving))

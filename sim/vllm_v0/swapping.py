@@ -57,8 +57,8 @@ class SwappingBatch(GroupBatch):
         self.ledger.leave(0, group.useful_slots - live, 0, 0, self._ready_ns)
         self._account_host(live, num_blocks)
 
-    def _swap_in(self) -> bool:
-        """Bring back who fits. False if the head was refused for memory."""
+    def _swap_in(self) -> Group | None:
+        """Bring back who fits. Returns the head if it was refused for memory."""
         policy = self.policy
         num_seqs = self._num_seqs
         num_seqs += sum(len(t.group.branches) for t in policy.transfers if not t.is_out)
@@ -68,10 +68,10 @@ class SwappingBatch(GroupBatch):
             num_seqs += len(group.branches)
             is_turn = first_leaving is None or group.row < first_leaving
             if num_seqs > self.limits.max_num_seqs or not is_turn:
-                return True
+                break
             # As many more blocks as a growth asks for, or it would be preempted again at once.
             if not policy.can_allocate(group.num_blocks + len(group.branches)):
-                return False
+                return group
             del self.swapped[0]
             self.num_swapped_blocks += group.num_blocks
             policy.swap_in(group, self.link.transfer(group.num_blocks, self._ready_ns))
@@ -79,7 +79,7 @@ class SwappingBatch(GroupBatch):
             self._count_tables(group.num_entries, group.num_blocks)
             self._account(group.useful_slots, group.num_blocks)
             self._end_waiting()
-        return True
+        return None
 
     def _arrive(self, end_ns: int) -> None:
         """The next transfer has ended: its source is free, its target holds what it held."""
@@ -100,7 +100,7 @@ class SwappingBatch(GroupBatch):
             self._start(group, group.known - 1)
 
     def _await_blocks(self, num_blocks: int) -> bool:
-        """Wait until so many blocks are free, if as many are on their way out, or for the latest, if it is on its way in.
+        """Wait until so many blocks are free, if they are on their way out, or for the latest, if it is on its way in.
 
         False if there is nothing to wait for. The step begins when that has happened.
         """

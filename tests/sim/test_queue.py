@@ -1,6 +1,6 @@
 """The waiting queue: arrivals in order, preempted sequences foremost."""
 
-from kvtwin.sim.queue import NO_ARRIVAL, WaitingQueue
+from kvtwin.sim.queue import NO_ARRIVAL, WaitingQueue, sequence_of
 from kvtwin.sim.requests import RequestTable
 
 
@@ -18,7 +18,7 @@ def table(arrival_ns: list[int], accepted: list[int]) -> RequestTable:
 
 def test_requests_come_in_when_they_arrive_and_leave_in_order() -> None:
     requests = table([0, 0, 5, 9, 9], accepted=[0, 2, 3, 4])  # 1 was rejected
-    queue = WaitingQueue(requests)
+    queue = WaitingQueue(requests, sequence_of)
     assert queue.next_arrival_ns == 0
     assert queue.head() is None, "nobody has been let in"
     assert queue.advance(0) == 1
@@ -45,7 +45,7 @@ def test_requests_come_in_when_they_arrive_and_leave_in_order() -> None:
 
 def test_preempted_sequences_go_first_the_earliest_at_the_head() -> None:
     requests = table([0, 0, 0], accepted=[0, 1, 2])
-    queue = WaitingQueue(requests)
+    queue = WaitingQueue(requests, sequence_of)
     queue.advance(0)
     seqs = []
     for _ in range(2):
@@ -63,7 +63,7 @@ def test_preempted_sequences_go_first_the_earliest_at_the_head() -> None:
 
 
 def test_nobody_was_accepted() -> None:
-    queue = WaitingQueue(table([0, 3], accepted=[]))
+    queue = WaitingQueue(table([0, 3], accepted=[]), sequence_of)
     assert queue.next_arrival_ns == NO_ARRIVAL
     assert queue.advance(10) == 0
     assert queue.head() is None
