@@ -13,6 +13,19 @@ Facts = Mapping[str, Any]
 
 LIMITS = ("max_num_seqs", "max_num_batched_tokens")
 POLICY_OPTIONS = ("admission", "watermark", "growth_tokens", "fit", "compaction")
+# Of policies that serve several sequences of a request: named where they are not left as they are.
+GROUP_OPTIONS = (
+    "num_samples",
+    "sample_lengths",
+    "beam_width",
+    "preemption_mode",
+    "swap_space",
+    "swap_copy_ns",
+)
+ONE_SEQUENCE = (
+    "several samples or beams of a request are served by policies that share blocks between them (vllm-v0); "
+    "every other policy gives it one sequence"
+)
 # Largest first: a duration is shown in the largest unit of which it has at least one.
 TIME_UNITS = ((10**9, "s"), (10**6, "ms"), (10**3, "us"), (1, "ns"))
 
@@ -27,7 +40,12 @@ def gather_facts(config: RunConfig, trace: Trace) -> dict[str, Any]:
     return {
         "config": config.to_dict(),
         "pool": dataclasses.asdict(pool),
-        "notes": [*pool.notes, *load_cost(config).notes, *trace.notes],
+        "notes": [
+            *pool.notes,
+            *load_cost(config).notes,
+            *trace.notes,
+            *_group_notes(config, trace),
+        ],
         "trace": {
             "name": trace.name,
             "format": trace.format,
@@ -40,6 +58,20 @@ def gather_facts(config: RunConfig, trace: Trace) -> dict[str, Any]:
     }
 
 
+def _group_notes(config: RunConfig, trace: Trace) -> list[str]:
+    asked = max(config.num_samples or 1, config.beam_width)
+    if config.num_samples is None and trace.chunks[0].num_samples is not None:
+        asked = max(
+            asked,
+            *(
+                int(chunk.num_samples.max())
+                for chunk in trace.chunks
+                if chunk.num_samples is not None
+            ),
+        )
+    return [ONE_SEQUENCE] if asked > 1 else []
+
+
 def header_lines(facts: Facts) -> list[str]:
     """Four lines that say what was run, for a terminal."""
     config, pool = facts["config"], facts["pool"]
@@ -49,7 +81,7 @@ def header_lines(facts: Facts) -> list[str]:
         f"Pool: {_pool(facts)}; KV {_kv_dtype(config)}",
         f"Trace: {_trace(facts)}, {_arrivals(facts)}; step times: {_step_times(config)}",
         f"Policy options: block_size {pool['block_size']}, "
-        f"{_listed(config, (*POLICY_OPTIONS, 'max_tokens', 'seed'))}",
+        f"{_listed(config, (*POLICY_OPTIONS, *_changed(config), 'max_tokens', 'seed'))}",
     ]
 
 
@@ -67,7 +99,10 @@ def labelled_facts(facts: Facts) -> list[tuple[str, str]]:
         ("Arrivals", _arrivals(facts)),
         ("Step times", _step_times(config)),
         ("Limits", _listed(config, LIMITS)),
-        ("Policy options", _listed(config, (*POLICY_OPTIONS, "max_tokens", "seed"))),
+        (
+            "Policy options",
+            _listed(config, (*POLICY_OPTIONS, *_changed(config), "max_tokens", "seed")),
+        ),
     ]
 
 
@@ -125,6 +160,12 @@ def _step_times(config: Facts) -> str:
 def _duration(ns: int) -> str:
     size, unit = next((size, unit) for size, unit in TIME_UNITS if ns >= size)
     return f"{ns / size:g} {unit}"
+
+
+def _changed(config: Facts) -> list[str]:
+    """Group options that are not at their defaults; a result of an earlier version may lack them."""
+    defaults = {field.name: field.default for field in dataclasses.fields(RunConfig)}
+    return [name for name in GROUP_OPTIONS if config.get(name, defaults[name]) != defaults[name]]
 
 
 def _listed(config: Facts, names: Sequence[str]) -> str:

@@ -130,7 +130,7 @@ class Inputs(TraceFlags):
         _manager("Of vllm-v0: recompute, swap or auto, by sequences (default auto).", "RULE"),
     ] = None
     swap_space: Annotated[
-        float | None, _manager("Host memory for swapping, GiB per GPU (default 4).", "GIB")
+        float | None, _manager("Host memory for swapping in GiB, per GPU (default 4.0).", "GIB")
     ] = None
     swap_copy_ns: Annotated[
         int | None,

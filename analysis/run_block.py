@@ -26,6 +26,7 @@ def run_lines(summary: dict[str, Any]) -> list[str]:
         _line("Recomputed tokens", f"{summary['recomputed_tokens']:,}"),
         _line("Prefix hits (tokens)", f"{summary['hit_tokens']:,}"),
         *_queue_lines(summary),
+        *_group_lines(summary),
         "Share of the KV pool, mean over the loaded window".center(WIDTH, "-"),
         *(
             _line(f"{name.capitalize()} (%)", f"{100 * share:.2f}")
@@ -54,6 +55,25 @@ def _queue_lines(summary: dict[str, Any]) -> list[str]:
     return [
         *(_line(f"Waiting at {when}", _count(summary[key])) for when, key in waiting),
         _line("Queue still growing at the last arrival", "yes" if summary["overloaded"] else "no"),
+    ]
+
+
+def _group_lines(summary: dict[str, Any]) -> list[str]:
+    """Of policies that serve several sequences of a request."""
+    if "sharing" not in summary:
+        return []
+    sharing, swapping = summary["sharing"], summary["swapping"]
+    saved, host = sharing["saved_share_of_blocks"], swapping["host_peak_used_share"]
+    return [
+        _line("Blocks saved by sharing (%)", f"{100 * saved:.2f}"),
+        _line("Blocks copied on write", f"{sharing['num_copied_blocks']:,}"),
+        _line("Groups swapped out", f"{swapping['num_groups_out']:,}"),
+        _line(
+            "Recomputed because the host was full",
+            f"{swapping['num_recomputed_for_want_of_host']:,}",
+        ),
+        _line("Waited for swaps, uncalibrated link (s)", f"{swapping['waited_ns'] / 1e9:,.2f}"),
+        _line("Most of the host's pool in use (%)", f"{100 * host:.2f}"),
     ]
 
 

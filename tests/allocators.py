@@ -4,9 +4,11 @@ import pickle
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kvtwin.sim import Allocator, PolicySettings, Sequence, find_policy
+from kvtwin.sim import Allocator, PolicySettings, Sequence, find_policy, policy_names
 from kvtwin.sim.prompts import Pieces
 
+# The built-in policies of `sim/engine.py`, which hand out each slot to one sequence at a time.
+ALLOCATORS = [name for name in policy_names() if issubclass(find_policy(name), Allocator)]
 Token = tuple[str, int, int]
 
 

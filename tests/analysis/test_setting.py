@@ -58,7 +58,11 @@ def test_a_utilization_sizes_the_pool_from_the_gpu() -> None:
 
 def test_a_model_and_a_gpu_size_the_pool() -> None:
     config = load_config(Inputs(model="llama-3.1-8b", gpu="h100"), policy="paged")
-    assert (config.kv_cache_memory_bytes, config.max_model_len, config.watermark) == (None, None, 0)
+    assert (config.kv_cache_memory_bytes, config.max_model_len, config.watermark) == (
+        None,
+        None,
+        None,
+    )
 
 
 def test_a_trace_needs_a_model_and_a_gpu(trace_path: Path) -> None:
@@ -143,7 +147,7 @@ def test_help_gives_the_defaults_of_the_configuration() -> None:
             expected = shown[value] if isinstance(value, bool) else str(value)
             assert found[1] == expected, name
             checked += 1
-    assert checked == 13
+    assert checked == 17
 
 
 def test_help_describes_the_reference_setting() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from allocators import (
+    ALLOCATORS,
     build,
     cached_slots,
     can_run,
@@ -22,9 +23,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_cases import prompt_pieces
 
-from kvtwin.sim import Allocator, Sequence, policy_names
+from kvtwin.sim import Allocator, Sequence
 
-POLICIES = [*policy_names(), "outside_policy:Halves"]
+POLICIES = [*ALLOCATORS, "outside_policy:Halves"]
 
 
 @dataclass

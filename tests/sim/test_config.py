@@ -94,7 +94,7 @@ def test_a_file_sets_fields_in_snake_and_kebab_case(tmp_path: Path) -> None:
         'model = "opt-13b"\ngpu = "a100-40gb"\nblock-size = 32\nmax_num_seqs = 8\nwatermark = 0\n',
     )
     made = RunConfig.from_toml(path)
-    assert made == config(block_size=32, max_num_seqs=8)
+    assert made == config(block_size=32, max_num_seqs=8, watermark=0.0)
     assert isinstance(made.watermark, float)
 
 

@@ -5,16 +5,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from allocators import ALLOCATORS
 from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive_engine import NaiveEngine
 from random_cases import config_of, configs, run_files, trace_of, traces
 
-from kvtwin.sim import RunConfig, policy_names, simulate
+from kvtwin.sim import RunConfig, simulate
 from kvtwin.traces import Trace
 
-POLICIES = [*policy_names(), "uneven_policy:Uneven"]
+POLICIES = [*ALLOCATORS, "uneven_policy:Uneven"]
 
 
 def assert_same_run(

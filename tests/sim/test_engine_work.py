@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from allocators import ALLOCATORS
 from random_cases import config_of, trace_of
 
-from kvtwin.sim import policy_names, simulate
+from kvtwin.sim import simulate
 from kvtwin.sim.engine import Engine
 from kvtwin.sim.plan import Plan
 
@@ -42,7 +43,7 @@ class TracingEngine(Engine):
         TracingEngine.num_restarts = len(self.computed) - len(ends)
 
 
-@pytest.mark.parametrize("policy", policy_names())
+@pytest.mark.parametrize("policy", ALLOCATORS)
 def test_work_is_what_is_computed(policy: str, tmp_path: Path) -> None:
     config = config_of(
         policy,

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from allocators import (
+    ALLOCATORS,
     Memory,
     build,
     cached_slots,
@@ -26,7 +27,7 @@ from hypothesis.stateful import (
 )
 from random_cases import prompt_pieces
 
-from kvtwin.sim import Sequence, policy_names
+from kvtwin.sim import Sequence
 from kvtwin.sim.prompts import Pieces, first_pieces
 
 # Prompt and output in sixteenths of the most; tokens lost to a preemption; parts of the prompt; its first tokens.
@@ -245,7 +246,7 @@ class PoolMachine(RuleBasedStateMachine):
             assert not self.owners, "INV-8"
 
 
-@pytest.mark.parametrize("policy", policy_names())
+@pytest.mark.parametrize("policy", ALLOCATORS)
 def test_any_actions_keep_the_pool_whole(policy: str) -> None:
     machine = type("Machine", (PoolMachine,), {"policy": policy})
     # Runs that move, and compaction above all, take luck to come about.

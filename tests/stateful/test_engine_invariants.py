@@ -5,13 +5,13 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from allocators import cached_slots, free_slots
+from allocators import ALLOCATORS, cached_slots, free_slots
 from example_counts import examples
 from hypothesis import given, settings
 from random_cases import configs, run_files, traces
 from watched_engine import OneStepExecutor, UnevenExecutor, WatchedEngine
 
-from kvtwin.sim import RunConfig, policy_names, simulate
+from kvtwin.sim import RunConfig, simulate
 from kvtwin.sim.engine import Engine
 from kvtwin.sim.executor import CostExecutor
 from kvtwin.traces import Trace
@@ -27,7 +27,7 @@ def simulate_by(
         return simulate(*arguments, **options)
 
 
-@pytest.mark.parametrize("policy", policy_names())
+@pytest.mark.parametrize("policy", ALLOCATORS)
 def test_invariants_hold_in_every_step(policy: str, costs: list[str], out_dir: Path) -> None:
     @settings(max_examples=examples(25))
     @given(
@@ -82,7 +82,7 @@ def test_invariants_hold_in_every_step(policy: str, costs: list[str], out_dir: P
     hold()
 
 
-@pytest.mark.parametrize("policy", policy_names())
+@pytest.mark.parametrize("policy", ALLOCATORS)
 def test_any_part_of_a_plan_may_be_carried_out(
     policy: str, costs: list[str], out_dir: Path
 ) -> None:
