@@ -77,13 +77,12 @@ class DeviceExecutor:
         shape: ContentShape,
         backend: Backend,
         clock: Clock,
-        observers: list[Observer],
     ) -> None:
         policy, pool = assembly.policy, assembly.pool
         assert assembly.log is not None, "a device follows the log of decisions"
         self._engine, self._requests = assembly.engine, assembly.requests
         self._shape, self._backend = shape, backend
-        self._clock, self._observers = clock, observers
+        self._clock = clock
         self._content = TokenContent(shape, backend.device)
         self._token_ids = TokenIds(assembly.trace)
         self._ids: defaultdict[int, dict[Key, Ids]] = defaultdict(dict)  # by row
@@ -93,6 +92,8 @@ class DeviceExecutor:
             self.memory = DecisionFollower(assembly.log, policy, kv, backend, self._inherit)
         else:
             self.memory = Scratch(shape, pool.block_size, backend.device)
+        self.heirs: set[Key] = set()  # sequences that went on from another one of their request
+        self.observers: list[Observer] = []
         self.times: list[StepTime] = []
         self.work_log: list[Int64] = []
 
@@ -108,20 +109,17 @@ class DeviceExecutor:
             self._engine.holders(), dict(zip(keys, firsts.tolist(), strict=True))
         )
         self._forget()
-        if work:
-            batch = self._batch(keys, firsts, nums)
-            step = put_on_device(batch, self._content, self._backend.device)
-            # Whatever is not computed shows.
-            out = torch.full_like(step.query, torch.nan)
-            layers, ops = memory.pool.layers, self._backend.ops
-            measured_ns += timed_ns(lambda: run_step(layers, step, ops, out), self._backend.device)
-            memory.stored(keys, batch)
-            executed = ExecutedStep(number, plan, keys, batch, out)
+        batch = self._batch(keys, firsts, nums)
+        step = put_on_device(batch, self._content, self._backend.device)
+        # Whatever is not computed shows.
+        out = torch.full_like(step.query, torch.nan)
+        layers, ops = memory.pool.layers, self._backend.ops
+        measured_ns += timed_ns(lambda: run_step(layers, step, ops, out), self._backend.device)
+        memory.stored(keys, batch)
         self.times.append(StepTime(plan.start_ns, totals_of(plan), measured_ns))
         self.work_log.append(np.column_stack([np.array(keys).reshape(-1, 2), firsts, nums]))
-        if work:
-            for observer in self._observers:
-                observer.after_step(executed)
+        for observer in self.observers:
+            observer.after_step(ExecutedStep(number, plan, keys, batch, out))
         return [self._clock.end_ns(number, plan.start_ns, measured_ns)]
 
     def finish(self) -> None:
@@ -131,9 +129,9 @@ class DeviceExecutor:
     def _batch(self, keys: list[Key], firsts: Int64, nums: Int64) -> Batch:
         ends = (firsts + nums).tolist()
         spans = zip(keys, firsts.tolist(), ends, strict=True)
-        ids = np.concatenate([self._ids_of(key, end)[first:end] for key, first, end in spans])
+        ids = [self.ids_of(key, end)[first:end] for key, first, end in spans]
         return make_batch(
-            ids,
+            np.concatenate([np.empty(0, dtype=np.int64), *ids]),
             self.memory.tables_of(keys, firsts + nums),
             firsts,
             nums,
@@ -141,7 +139,7 @@ class DeviceExecutor:
             int((nums > 1).sum()),
         )
 
-    def _ids_of(self, key: Key, end: int) -> Ids:
+    def ids_of(self, key: Key, end: int) -> Ids:
         """Ids of the tokens of a sequence, at least up to `end`."""
         known = self._ids[key[0]].get(key)
         if known is None or len(known) < end:
@@ -156,7 +154,8 @@ class DeviceExecutor:
     def _inherit(self, key: Key, ancestor: Key, begin: int, end: int) -> None:
         """A sequence goes on from what another one of its request has computed."""
         if begin < end:
-            self._ids_of(key, end)[begin:end] = self._ids_of(ancestor, end)[begin:end]
+            self.heirs.add(key)
+            self.ids_of(key, end)[begin:end] = self.ids_of(ancestor, end)[begin:end]
 
     def _forget(self) -> None:
         """Ids of requests that have ended."""

@@ -72,7 +72,7 @@ class DecisionFollower:
 
     def tables_of(self, keys: list[Key], context_lens: Int64) -> Int32:
         """Block tables for these contexts: [num_seqs, max_blocks]."""
-        return self._tables.rows(keys, -(-int(context_lens.max()) // self._block_slots))
+        return self._tables.rows(keys, -(-int(context_lens.max(initial=0)) // self._block_slots))
 
     def follow(self, holders: Iterable[Any], firsts: Mapping[Key, int]) -> int:
         """Catch up with the log. Returns the nanoseconds that copies took.
@@ -92,8 +92,13 @@ class DecisionFollower:
         self._num_followed = len(log.steps)
         if moved:
             # Until the step commits a single move keeps its source; what compaction has left is free.
-            kept = {(seq.row, getattr(seq, "branch", 0)): self._policy.runs(seq) for seq in holders}
-            self._left += [run for key, run in moved if run not in kept.get(key, ())]
+            runs = {(seq.row, getattr(seq, "branch", 0)): self._policy.runs(seq) for seq in holders}
+            for key, (first, num) in moved:
+                is_here = first in self._tables.of(key)[:1]  # pushed away and back
+                if (first, num) in runs.get(key, ()) and not is_here:
+                    self._num_tables[first : first + num] += 1
+                else:
+                    self._left.append((first, num))
         self._poison_what_is_left()
         self._flush()
         return self._copy_ns
@@ -141,6 +146,7 @@ class DecisionFollower:
         self._written[new.start : new.start + old.stop - old.start] = self._written[old].copy()
 
     def _vacate(self, key: Key, first: int, num: int, source: int) -> None:
+        self._num_tables[first : first + num] -= 1
         self._left.append((first, num))
 
     def _copy(self, key: Key, first: int, num: int, source: int) -> None:

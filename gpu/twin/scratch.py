@@ -34,7 +34,7 @@ class Scratch:
         if self._num_used_slots > self.pool.num_slots:
             num_slots = 2 * self._num_used_slots
             self.pool = DevicePool(self._shape, num_slots, size, self._device)
-        tables: Int32 = (firsts[:, None] + np.arange(num_blocks.max())).astype(np.int32)
+        tables: Int32 = (firsts[:, None] + np.arange(num_blocks.max(initial=0))).astype(np.int32)
         return tables
 
     def stored(self, keys: list[Key], batch: Batch) -> None:

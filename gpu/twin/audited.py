@@ -1,0 +1,38 @@
+"""The audit as one who looks at every step of an execution."""
+
+from kvtwin.sim import Assembly
+
+from ..audit import Audit, AuditSetting
+from .content import ContentShape
+from .executor import DeviceExecutor, ExecutedStep
+
+
+class AuditedSteps:
+    """Shows every step to an `Audit`, and has it inspect every slot in each `every_steps`-th."""
+
+    def __init__(
+        self, assembly: Assembly, executor: DeviceExecutor, shape: ContentShape, every_steps: int
+    ) -> None:
+        config, policy = assembly.config, assembly.policy
+        assert assembly.log is not None, "an audit follows the log of decisions"
+        setting = AuditSetting(
+            policy=config.policy,
+            num_slots=policy.num_slots,
+            block_slots=policy.block_slots,
+            max_model_len=assembly.pool.max_model_len,
+            max_tokens=config.max_tokens,
+            watermark=config.watermark,
+            keeps_kv=policy.keeps_kv,
+            whole_batch=getattr(policy, "whole_batch", False),
+        )
+        layers = executor.memory.pool.layers
+        self.audit = Audit(assembly.trace, assembly.log, setting, shape, layers)
+        self._engine, self._executor = assembly.engine, executor
+        self._every_steps = every_steps
+
+    def after_step(self, step: ExecutedStep) -> None:
+        """See `Observer`."""
+        work = [tuple(line) for line in self._executor.work_log[-1].tolist()]
+        self.audit.follow(step.number, work)
+        if step.number % self._every_steps == 0:
+            self.audit.inspect(self._engine.parts(), self._engine.refused_row)

@@ -1,0 +1,158 @@
+"""A policy's predictions against its execution, one by one."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from kvtwin.sim import Assembly
+
+from ..check.backends import Backend
+from .audited import AuditedSteps
+from .content import ContentShape
+from .driver import GivenClock
+from .execution import Execution, execute
+from .executor import DeviceExecutor, Observer
+from .foresight import Foresight, num_same_decisions
+from .outputs import OutputCheck, largest_difference
+from .validation import PolicyValidation, Prediction
+
+MAX_FINDINGS = 40
+# Checks of the audit that compare parts with the recorder; all others are about contents.
+_PARTS = "parts"
+
+
+@dataclass(frozen=True)
+class Depth:
+    """How much is looked at: every slot in each `audit_steps`-th step, and the outputs of `num_rows`
+    requests in every step and of one sequence in each `output_steps`-th.
+    """
+
+    audit_steps: int = 10
+    output_steps: int = 4
+    num_rows: int = 8
+
+    def rows_of(self, num_requests: int) -> set[int]:
+        """Requests spread over the trace."""
+        num = min(self.num_rows, num_requests)
+        return {place * num_requests // num for place in range(num)}
+
+
+@dataclass
+class Looks:
+    """What looked at an execution."""
+
+    shape: ContentShape
+    depth: Depth
+    audited: AuditedSteps | None = None  # None under a policy that keeps nothing
+    outputs: OutputCheck | None = field(default=None)
+
+    def observe(self, assembly: Assembly, executor: DeviceExecutor) -> Iterable[Observer]:
+        """For `execute`."""
+        rows, depth = self.depth.rows_of(assembly.trace.num_requests), self.depth
+        self.outputs = OutputCheck(assembly.trace, executor, self.shape, rows, depth.output_steps)
+        yield self.outputs
+        if assembly.policy.keeps_kv:
+            self.audited = AuditedSteps(assembly, executor, self.shape, depth.audit_steps)
+            yield self.audited
+
+
+def validate_decisions(
+    foresight: Foresight, shape: ContentShape, backend: Backend, depth: Depth, *, paranoid: bool
+) -> tuple[PolicyValidation, Execution, OutputCheck]:
+    """Execute with steps that last as long as they did in the simulation, and compare everything but times.
+
+    Decisions must be the same with all ids, slots must hold what they say, the recorder's parts must
+    be those that are counted from contents, and outputs must be those of float64.
+    """
+    assembly, looks = foresight.assembly, Looks(shape, depth)
+    execution = execute(
+        assembly.trace,
+        assembly.config,
+        shape,
+        backend,
+        GivenClock(foresight.durations_ns),
+        paranoid=paranoid,
+        observe=looks.observe,
+    )
+    policy, outputs = assembly.config.policy, looks.outputs
+    assert outputs is not None
+
+    def zero(kind: str, name: str, measured: float, unit: str, note: str = "") -> Prediction:
+        return Prediction(policy, kind, name, 0, measured, unit, 0, backend.name, note=note)
+
+    predictions = [*_decisions(foresight, execution, backend.name)]
+    counts: dict[str, int] = {}
+    findings: list[str] = []
+    if looks.audited is not None:
+        audit = looks.audited.audit
+        audit.finish()
+        counts |= audit.counts
+        findings += map(str, audit.findings.kept)
+        num_parts = audit.findings.counts[_PARTS]
+        predictions += [
+            zero("contents", "findings", audit.findings.num_findings - num_parts, "slots"),
+            zero("parts", "counts that differ", num_parts, "counts"),
+        ]
+    predictions += [
+        zero("outputs", "outputs with NaN", outputs.num_nan, "tokens"),
+        Prediction(
+            policy,
+            "outputs",
+            "largest error",
+            0,
+            outputs.worst_share,
+            "of tolerance",
+            1,
+            backend.name,
+        ),
+    ]
+    findings += outputs.findings
+    counts |= {
+        "num_outputs": outputs.num_outputs,
+        "num_outputs_compared": outputs.num_compared,
+        "num_findings": len(findings),
+    }
+    result = PolicyValidation(
+        policy, backend.name, tuple(predictions), counts, tuple(findings[:MAX_FINDINGS])
+    )
+    return result, execution, outputs
+
+
+def _decisions(foresight: Foresight, execution: Execution, backend: str) -> Iterable[Prediction]:
+    """Given the same durations, everything is decided alike, ids and all."""
+    expected, found = foresight.log, execution.assembly.log
+    assert found is not None
+    policy, num = foresight.assembly.config.policy, len(expected.steps)
+    rows, executed_rows = foresight.assembly.recorder.rows, execution.assembly.recorder.rows
+    num_rows = sum(one == two for one, two in zip(rows, executed_rows, strict=False))
+    for kind, name, predicted, measured in (
+        ("decisions", "steps", len(foresight.durations_ns), len(execution.executor.times)),
+        ("decisions", "decisions", num, len(found.steps)),
+        (
+            "decisions",
+            "first decisions that are the same",
+            num,
+            num_same_decisions(expected, found),
+        ),
+        ("decisions", "end of the last step", foresight.end_ns, execution.end_ns),
+        ("parts", "timeline rows that are the same", len(rows), num_rows),
+    ):
+        unit = "ns" if name.startswith("end") else "rows" if kind == "parts" else name.split()[0]
+        yield Prediction(policy, kind, name, predicted, measured, unit, 0, backend)
+
+
+def same_outputs(
+    policy: str, backend: str, one: OutputCheck, other: OutputCheck, of: str
+) -> Prediction:
+    """Attention of the same tokens under another policy, `of`."""
+    num, share = largest_difference(one, other)
+    return Prediction(
+        policy,
+        "outputs",
+        f"largest difference from {of}",
+        0,
+        share,
+        "of tolerance",
+        1,
+        backend,
+        note=f"{num:,} outputs of the same tokens",
+    )
