@@ -1,0 +1,113 @@
+"""Every policy is executed as it was simulated: decisions, contents, parts and outputs."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from twin_cases import DURATION_NS, POLICIES, SHAPE, config_of, make_trace
+
+from kvtwin.gpu.check.backends import Backend
+from kvtwin.gpu.twin.backend import open_backend
+from kvtwin.gpu.twin.driver import GivenClock, MeasuredClock
+from kvtwin.gpu.twin.execution import execute
+from kvtwin.gpu.twin.foresight import decisions_sha256, foresee
+from kvtwin.gpu.twin.outputs import OutputCheck
+from kvtwin.gpu.twin.validate import Depth, same_outputs, validate_decisions
+from kvtwin.sim.drive import drive
+from kvtwin.traces import Trace
+
+DEPTH = Depth(audit_steps=3, output_steps=2, num_rows=6)
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[Backend]:
+    with open_backend("cpu", "torch") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def uncached(backend: Backend) -> OutputCheck:
+    """Outputs of the first trace, every prefix recomputed in every step."""
+    foresight = foresee(make_trace(0), config_of("no-cache"), drive)
+    return validate_decisions(foresight, SHAPE, backend, DEPTH, paranoid=False)[2]
+
+
+@pytest.mark.parametrize("case", POLICIES)
+def test_an_execution_is_what_was_simulated(
+    case: str, backend: Backend, uncached: OutputCheck
+) -> None:
+    foresight = foresee(make_trace(0), config_of(case), drive)
+    found, execution, outputs = validate_decisions(foresight, SHAPE, backend, DEPTH, paranoid=True)
+    assert found.passed, [*found.findings, *(p for p in found.predictions if p.passed is False)]
+    assert found.backend == "torch"
+    summary = execution.summary
+    assert summary == foresight.summary
+    assert summary["num_finished"] == 24
+    if case.startswith(("paged", "contiguous")):
+        assert summary["preemptions"] > 0
+    if case.startswith("contiguous"):
+        assert summary["moved_slots"] > 0
+    assert found.audit["num_outputs_compared"] > 80
+    if case != "no-cache":
+        assert found.audit["num_instants"] >= len(foresight.durations_ns) // 3
+        assert min(found.audit["live"], found.audit["unwritten"] + found.audit["free"]) > 0
+        same = same_outputs(case, "torch", outputs, uncached, "no-cache")
+        assert same.passed
+        assert int(same.note.split()[0]) > 50
+
+
+@pytest.mark.parametrize("case", ["slots", "paged"])
+def test_prompts_that_begin_alike(case: str, backend: Backend) -> None:
+    foresight = foresee(make_trace(1, content=True), config_of(case), drive)
+    found, execution, _ = validate_decisions(foresight, SHAPE, backend, DEPTH, paranoid=True)
+    assert found.passed, found.findings
+    assert (execution.summary["hit_tokens"] > 0) == (case == "slots")
+    assert (found.audit["cached"] > 0) == (case == "slots")
+
+
+def perturbed(num: int, seed: int) -> list[int]:
+    """Step durations between a tenth and ten times the usual one."""
+    factors = 10.0 ** np.random.default_rng(seed).uniform(-1, 1, num)
+    return [round(DURATION_NS * factor) for factor in factors]
+
+
+@pytest.mark.parametrize("case", ["static", "orca-pow2", "contiguous, compacting", "paged"])
+def test_decisions_are_the_same_for_the_same_durations(case: str, backend: Backend) -> None:
+    trace, config = make_trace(2, span_ns=2 * 10**9), config_of(case)
+    usual = decisions_sha256(foresee(trace, config, drive).log)
+    seen = set()
+    for seed in range(3):
+        durations = perturbed(2000, seed)
+        foresight = foresee(trace, config, drive, durations)
+        execution = execute(trace, config, SHAPE, backend, GivenClock(durations))
+        found = execution.assembly.log
+        assert found is not None
+        assert decisions_sha256(found) == decisions_sha256(foresight.log)
+        assert execution.assembly.recorder.rows == foresight.assembly.recorder.rows
+        seen.add(decisions_sha256(found))
+    assert len(seen) == 3, "the durations made no difference"
+    assert usual not in seen
+
+
+@pytest.mark.parametrize("case", ["paged", "contiguous"])
+def test_what_was_measured_simulates_alike(case: str, backend: Backend) -> None:
+    trace, config = make_trace(3), config_of(case)
+    execution = execute(trace, config, SHAPE, backend, MeasuredClock())
+    measured = [time.measured_ns for time in execution.executor.times]
+    assert len(set(measured)) > 10
+    foresight = foresee(trace, config, drive, measured)
+    assert execution.assembly.log is not None
+    assert decisions_sha256(execution.assembly.log) == decisions_sha256(foresight.log)
+    assert execution.end_ns == foresight.end_ns
+    assert execution.summary == foresight.summary
+
+
+def test_an_execution_that_goes_another_way_fails(backend: Backend) -> None:
+    trace: Trace = make_trace(0)
+    foresight = foresee(trace, config_of("paged"), drive)
+    foresight.durations_ns[3] *= 9
+    found, _, _ = validate_decisions(foresight, SHAPE, backend, DEPTH, paranoid=False)
+    assert not found.passed
+    failed = {prediction.name for prediction in found.predictions if prediction.passed is False}
+    assert {"first decisions that are the same", "end of the last step"} <= failed
+    assert not found.findings, "the device did what it was told"

@@ -1,0 +1,56 @@
+"""Traces and settings under which every policy has to work for its memory."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from kvtwin.gpu.twin.content import ContentShape
+from kvtwin.sim import RunConfig
+from kvtwin.traces import Content, Trace, TraceChunk
+
+SHAPE = ContentShape(2, 4, 2, 16, torch.float16)
+DURATION_NS = 2_000_000
+POLICIES = {
+    "static": {},
+    "static-iteration": {},
+    "orca-max": {},
+    "orca-pow2": {},
+    "orca-oracle": {},
+    "contiguous": {},
+    "contiguous, compacting": {"compaction": True, "fit": "best"},
+    "paged": {},
+    "paged, by the step": {"admission": "step", "watermark": 0.1},
+    "slots": {"num_gpu_blocks_override": 64},
+    "no-cache": {},
+}
+
+
+def config_of(case: str, **changed: Any) -> RunConfig:
+    """A pool of 384 slots and small steps, so that prompts are cut, sequences wait and are preempted."""
+    settings: dict[str, Any] = {
+        "num_gpu_blocks_override": 24,
+        "max_model_len": 100,
+        "max_num_seqs": 8,
+        "max_num_batched_tokens": 40,
+        "growth_tokens": 4,
+        "cost": f"constant:{DURATION_NS}",
+    }
+    settings |= POLICIES[case] | changed
+    return RunConfig("opt-125m", "l4", policy=case.partition(",")[0], **settings)
+
+
+def make_trace(
+    seed: int, num: int = 24, content: bool = False, span_ns: int = 100_000_000
+) -> Trace:
+    """Prompts of 3 to 59 tokens, outputs of 1 to 39, within `span_ns`; with content, prompts begin alike."""
+    rng = np.random.default_rng(seed)
+    prompts, outputs = rng.integers(3, 60, num), rng.integers(1, 40, num)
+    known = None
+    if content:
+        # A stream of three, as far as it is shared; the rest of the prompt is like no other.
+        streams, shared = rng.integers(0, 3, num), rng.integers(1, prompts + 1)
+        known = Content(1, np.arange(num + 1), streams, np.zeros(num, dtype=int), shared)
+    arrival_ns = np.sort(rng.integers(0, span_ns, num))
+    chunk = TraceChunk(arrival_ns, prompts, outputs, np.full(num, -1), content=known)
+    return Trace("made", "synthetic", (chunk,))
