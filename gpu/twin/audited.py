@@ -1,5 +1,7 @@
 """The audit as one who looks at every step of an execution."""
 
+import numpy as np
+
 from kvtwin.sim import Assembly
 
 from ..audit import Audit, AuditSetting
@@ -21,18 +23,26 @@ class AuditedSteps:
             block_slots=policy.block_slots,
             max_model_len=assembly.pool.max_model_len,
             max_tokens=config.max_tokens,
-            watermark=config.watermark,
+            watermark=(policy.default_watermark if config.watermark is None else config.watermark),
             keeps_kv=policy.keeps_kv,
+            reuses_prefixes=policy.reuses_prefixes,
             whole_batch=getattr(policy, "whole_batch", False),
         )
         layers = executor.memory.pool.layers
         self.audit = Audit(assembly.trace, assembly.log, setting, shape, layers)
         self._engine, self._executor = assembly.engine, executor
+        self._block_slots = policy.block_slots
         self._every_steps = every_steps
 
     def after_step(self, step: ExecutedStep) -> None:
         """See `Observer`."""
         work = [tuple(line) for line in self._executor.work_log[-1].tolist()]
         self.audit.follow(step.number, work)
-        if step.number % self._every_steps == 0:
-            self.audit.inspect(self._engine.parts(), self._engine.refused_row)
+        if step.number % self._every_steps:
+            return
+        num_blocks = -(-step.batch.context_lens // self._block_slots)
+        tables = {
+            key: table[:num].astype(np.int64)
+            for key, table, num in zip(step.keys, step.batch.tables, num_blocks, strict=True)
+        }
+        self.audit.inspect(self._engine.parts(), self._engine.refused_row, tables)
