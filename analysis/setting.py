@@ -22,6 +22,8 @@ REFERENCE = {
     # Little's law on figure 13a: 30.42 requests / 2 requests/s / 338 output tokens. So every step weighs the same.
     "cost": "constant:45000000",
 }
+# Where a configuration is of a model alone: the GPU matters to the size of a simulated pool, and there is none.
+ANY_GPU = "h100-80gb"
 # Flags that make no sense for generated requests.
 _OF_A_TRACE = (
     "format",

@@ -3,6 +3,7 @@
 import torch
 
 from .errors import UnavailableError
+from .processor import cpu_model
 
 DEVICES = ("cuda", "cpu")
 
@@ -17,3 +18,8 @@ def choose_device(wanted: str | None = None) -> str:
     if wanted == "cuda" and not has_cuda:
         raise UnavailableError("device cuda: torch finds no CUDA device; choose cpu")
     return wanted
+
+
+def device_name(device: str) -> str:
+    """What the GPU or the processor calls itself."""
+    return str(torch.cuda.get_device_name()) if device == "cuda" else cpu_model()

@@ -97,9 +97,13 @@ class CostModel:
             **({} if self.fit is None else {"fit": self.fit.to_dict()}),
         }
 
+    def to_json(self) -> str:
+        """The text of a coefficients file."""
+        return json.dumps(self.to_dict(), indent=2) + "\n"
+
     def save(self, path: Path) -> None:
         """Write a coefficients file (JSON)."""
-        path.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
+        path.write_text(self.to_json(), encoding="utf-8")
 
     @classmethod
     def from_file(cls, path: Path) -> "CostModel":
