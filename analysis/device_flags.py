@@ -52,24 +52,23 @@ class DeviceFlags:
 
 @contextmanager
 def opened_backend(flags: DeviceFlags) -> Iterator["Backend"]:
-    """What the flags ask for, ready inside. Raises UserError where it is not here.
-
-    To be called before anything imports torch.
-    """
-    if flags.backend == "triton" and flags.device == "cpu":
-        os.environ["TRITON_INTERPRET"] = "1"  # triton reads it when it is first imported
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    """What the flags ask for, ready inside. Raises UserError where it is not here."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy reads it when it is first imported
     try:
         from kvtwin.gpu.devices import choose_device
         from kvtwin.gpu.errors import UnavailableError
-        from kvtwin.gpu.twin.backend import open_backend
-        from kvtwin.gpu.twin.clock import keep_freed_memory
     except ModuleNotFoundError as error:
         raise UserError(
             f"to execute, {error.name} is needed, which is not installed: pip install 'kvtwin[gpu]'"
         ) from error
     try:
         device = choose_device(flags.device)
+        if device == "cpu" and flags.backend == "triton":
+            os.environ["TRITON_INTERPRET"] = "1"  # likewise triton
+
+        from kvtwin.gpu.twin.backend import open_backend
+        from kvtwin.gpu.twin.clock import keep_freed_memory
+
         if device == "cpu":
             keep_freed_memory()
         with open_backend(device, flags.backend) as found:
