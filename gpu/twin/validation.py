@@ -18,8 +18,8 @@ KINDS = ("decisions", "contents", "parts", "outputs", "time")
 class Prediction:
     """One number that the simulation gave and the execution measured, both in `unit`.
 
-    `tolerance`: the largest difference that passes, fixed before the execution; None: shown, not
-    judged. `noise`: by how much the device differs from itself in the same thing, where that was
+    `tolerance`: the largest difference that passes, by a rule that was fixed before the execution;
+    None: shown, not judged. `noise`: by how much the device differs from itself in the same thing, where that was
     measured. `measured` None: it could not be measured, and `note` says why; that fails if judged.
     """
 
