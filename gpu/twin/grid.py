@@ -69,9 +69,10 @@ def calibration_grid(
     for share in _MIXED_BATCHES:
         num_seqs = max(1, round(share * max_num_seqs))
         for num in lengths[1::2]:
-            prompts = int(generator.integers(1, 4))
-            while prompts * num + num_seqs > max_num_batched_tokens and prompts > 1:
-                prompts -= 1
+            room = (max_num_batched_tokens - num_seqs) // num
+            if room < 1:
+                continue
+            prompts = min(int(generator.integers(1, 4)), room)
             mean = float(generator.choice(means))
             steps.append(GridStep(((0, num),) * prompts, contexts(num_seqs, max(mean, 1))))
     moved = _powers(16, max_slots // 4)
