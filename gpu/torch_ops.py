@@ -177,7 +177,7 @@ def merge_partials(
 ) -> torch.Tensor:
     """See `kernels.merge_partials`."""
     check_parts(partials, lse, sinks, out)
-    is_part = lse.isfinite()
+    is_part = ~lse.isinf()
     lse = lse.masked_fill(~is_part, -torch.inf)
     logits = lse if sinks is None else torch.cat([lse, _sink_column(sinks, lse)], dim=2)
     weights = _softmax(logits)[:, :, : lse.shape[2]]

@@ -95,9 +95,10 @@ def decode_traffic(
     read["sinks"] = num_results * SINK_BYTES * shape.has_sinks
     written["out"] = num_seqs * shape.query_row_bytes
     if num_splits > 1:
-        lse_bytes = num_results * num_splits * PART_ELEMENT_BYTES
+        state_bytes = num_results * num_splits * PART_ELEMENT_BYTES
         part_bytes = num_parts * shape.num_heads * shape.head_dim * PART_ELEMENT_BYTES
-        read["lse"] = written["lse"] = lse_bytes
+        for name in ("maxima", "sums"):
+            read[name] = written[name] = state_bytes
         read["partials"] = written["partials"] = part_bytes
     return Traffic(+read, +written)
 

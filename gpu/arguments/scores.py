@@ -8,8 +8,6 @@ import torch
 from ..errors import KernelInputError
 from .tensors import check_sinks
 
-LOG2_E = math.log2(math.e)
-
 
 @dataclass(frozen=True)
 class Scores:
@@ -39,11 +37,11 @@ class Scores:
         check_sinks(self.sinks, num_heads, like)
 
     @property
-    def score_scale(self) -> float:
-        """What `attend` multiplies dot products with: see there."""
-        return self.scale / self.soft_cap if self.soft_cap else self.scale * LOG2_E
+    def tanh_scale(self) -> float:
+        """What dot products are multiplied with before the tanh of a soft cap; unused without."""
+        return self.scale / self.soft_cap if self.soft_cap else 0.0
 
     @property
-    def soft_cap_log2(self) -> float:
-        """The cap of scores in base 2."""
-        return self.soft_cap * LOG2_E
+    def logit_scale(self) -> float:
+        """What makes a logit of a dot product, or of its tanh."""
+        return self.soft_cap or self.scale

@@ -48,8 +48,8 @@ def attention_with(
         return ops.paged_prefill(**arguments | options | changed)
     options["split"] = SplitPlan(case.num_splits, case.min_split_tokens)
     if case.num_splits > 1:
-        # More than is needed, and nothing in it but poison.
-        num_elements = inputs.query.numel() * (case.num_splits + 1) * 2
+        # More than is needed at any head dim, and nothing in it but poison.
+        num_elements = 3 * inputs.query.numel() * case.num_splits + 7
         options["workspace"] = torch.full((num_elements,), NAN, device=inputs.query.device)
     if case.kernel == "contiguous_decode":
         k, v = contiguous(case, inputs)

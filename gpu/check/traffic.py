@@ -62,7 +62,7 @@ def _merge_traffic(case: Case) -> Traffic:
     num_values = int((~is_empty_part(lse)).sum()) * case.head_dim
     read = Counter(
         partials=num_values * PART_ELEMENT_BYTES,
-        lse=lse.numel() * PART_ELEMENT_BYTES,
+        maxima=lse.numel() * PART_ELEMENT_BYTES,
         sinks=num_results * SINK_BYTES * case.sinks,
     )
     return Traffic(+read, Counter(out=num_results * case.head_dim * case.torch_dtype.itemsize))

@@ -1,14 +1,16 @@
 """What the attention kernels share: one tile of online softmax, in base 2, and its end.
 
-State of a row: the largest score so far (base-2 logarithm, -inf before the first key), the sum of
-2**(score - largest), and the sum of the V rows weighted alike. Milakov and Gimelshein (2018).
+A key's score is q . k, or tanh(tanh_scale * q . k) with a soft cap; logit_scale times it is its
+natural logit. State of a row: the largest score so far (-inf before the first key), the sum of
+exp(logit_scale * (score - largest)), and the sum of the V rows weighted alike. Milakov and
+Gimelshein (2018). Scores are subtracted before they are scaled: near the largest the difference
+is exact, so that weights do not lose digits where scores are large.
 """
 
 import triton
 import triton.language as tl
 
 LOG2_E = tl.constexpr(1.4426950408889634)
-LN_2 = tl.constexpr(0.6931471805599453)
 
 
 @triton.jit
@@ -56,24 +58,21 @@ def attend(
     row_max,
     row_sum,
     acc,
-    score_scale,
-    soft_cap_log2,
+    tanh_scale,
+    logit_scale,
     HAS_SOFT_CAP: tl.constexpr,
 ):
-    """The state after the keys of one tile. `visible`: [1 or rows, tile].
-
-    Without a soft cap `score_scale` is scale * log2(e). With one it is scale / cap, and
-    `soft_cap_log2` is cap * log2(e).
-    """
-    scores = tl.dot(query, tl.trans(k), input_precision="ieee") * score_scale
+    """The state after the keys of one tile. `visible`: [1 or rows, tile]."""
+    scores = tl.dot(query, tl.trans(k), input_precision="ieee")
     if HAS_SOFT_CAP:
-        scores = soft_cap_log2 * tanh(scores)
+        scores = tanh(tanh_scale * scores)
     scores = tl.where(visible, scores, float("-inf"))
     new_max = tl.maximum(row_max, tl.max(scores, axis=1))
     # A row that has seen no key yet: -inf - -inf would be NaN.
     shift = tl.where(new_max == float("-inf"), 0.0, new_max)
-    weights = tl.exp2(scores - shift[:, None])
-    decay = tl.exp2(row_max - shift)
+    log2_scale = logit_scale * LOG2_E
+    weights = tl.exp2((scores - shift[:, None]) * log2_scale)
+    decay = tl.exp2((row_max - shift) * log2_scale)
     row_sum = row_sum * decay + tl.sum(weights, axis=1)
     acc = acc * decay[:, None]
     acc += tl.dot(weights.to(v.dtype), v, input_precision="ieee")
@@ -81,13 +80,14 @@ def attend(
 
 
 @triton.jit
-def add_sink(row_max, row_sum, acc, sink):
-    """Count one more key of logit `sink` (natural) and V = 0: it only joins the denominator."""
-    sink_log2 = sink.to(tl.float32) * LOG2_E
-    new_max = tl.maximum(row_max, sink_log2)
-    shift = tl.where(new_max == float("-inf"), 0.0, new_max)
-    decay = tl.exp2(row_max - shift)
-    return new_max, row_sum * decay + tl.exp2(sink_log2 - shift), acc * decay[:, None]
+def add_sink(row_max, row_sum, acc, sink, logit_scale):
+    """The sums with one more key of natural logit `sink` and V = 0: it only joins the denominator."""
+    sink = sink.to(tl.float32)
+    row_logit = row_max * logit_scale
+    largest = tl.maximum(row_logit, sink)
+    shift = tl.where(largest == float("-inf"), 0.0, largest)
+    decay = tl.exp2((row_logit - shift) * LOG2_E)
+    return row_sum * decay + tl.exp2((sink - shift) * LOG2_E), acc * decay[:, None]
 
 
 @triton.jit

@@ -15,7 +15,7 @@ from ..arguments.tuning import (
     plan_splits,
 )
 from ..errors import KernelInputError
-from .attend import LN_2, add_sink, attend, load_rows, normalise, store_rows
+from .attend import add_sink, attend, load_rows, normalise, store_rows
 from .launch import Launch
 from .merge import merge_launch
 
@@ -24,15 +24,16 @@ from .merge import merge_launch
 def decode_kernel(
     out_ptr,
     partials_ptr,
-    lse_ptr,
+    maxima_ptr,
+    sums_ptr,
     query_ptr,
     k_ptr,
     v_ptr,
     tables_ptr,
     lens_ptr,
     sinks_ptr,
-    score_scale,
-    soft_cap_log2,
+    tanh_scale,
+    logit_scale,
     window,
     min_split_tokens,
     query_token_stride,
@@ -109,23 +110,23 @@ def decode_kernel(
             row_max,
             row_sum,
             acc,
-            score_scale,
-            soft_cap_log2,
+            tanh_scale,
+            logit_scale,
             HAS_SOFT_CAP,
         )
 
     if IS_SPLIT:
         parts = (seq * tl.num_programs(1) * GROUP + heads) * num_splits + split
-        is_empty = row_sum == 0.0
-        lse = LN_2 * (row_max + tl.log2(tl.where(is_empty, 1.0, row_sum)))
-        tl.store(lse_ptr + parts, lse, mask=is_head)
-        # An empty part is marked by its lse; its values are never read.
+        # Not one logarithm of both: fp32 of a large one would have no digits left for the sum.
+        tl.store(maxima_ptr + parts, row_max, mask=is_head)
+        tl.store(sums_ptr + parts, row_sum, mask=is_head)
+        # An empty part is marked by its largest score, -inf; its values are never read.
         out = normalise(row_sum, acc)
         store_rows(partials_ptr, parts * HEAD_DIM, reads, out, HEAD_DIM, DIM_PAD)
     else:
         if HAS_SINKS:
             sinks = tl.load(sinks_ptr + heads, mask=is_head, other=0.0)
-            row_max, row_sum, acc = add_sink(row_max, row_sum, acc, sinks)
+            row_sum, acc = add_sink(row_max, row_sum, acc, sinks, logit_scale)
         out_rows = seq * out_token_stride + heads * out_head_stride
         out = normalise(row_sum, acc)
         store_rows(out_ptr, out_rows, is_head, out, HEAD_DIM, DIM_PAD)
@@ -188,7 +189,7 @@ def default_split(query: torch.Tensor, k_pool: torch.Tensor, max_context_len: in
 
 def workspace_elements(num_seqs: int, num_heads: int, head_dim: int, split: SplitPlan) -> int:
     """fp32 elements that split decode needs for its parts; 0 if nothing is split."""
-    return num_seqs * num_heads * split.num_splits * (head_dim + 1) if split.num_splits > 1 else 0
+    return num_seqs * num_heads * split.num_splits * (head_dim + 2) if split.num_splits > 1 else 0
 
 
 def decode_launches(
@@ -211,24 +212,25 @@ def decode_launches(
     block_size, num_kv_heads = k_pool.shape[1:3]
     tuning = tuning or decode_tuning(head_dim, query.dtype)
     is_split = split.num_splits > 1
-    partials = lse = None
+    partials = maxima = sums = None
     if is_split:
-        partials, lse = _parts(query, split, workspace)
+        partials, maxima, sums = _parts(query, split, workspace)
     kernel = Launch(
         decode_kernel,
         (num_seqs, num_kv_heads, split.num_splits),
         {
             "out_ptr": None if is_split else out,
             "partials_ptr": partials,
-            "lse_ptr": lse,
+            "maxima_ptr": maxima,
+            "sums_ptr": sums,
             "query_ptr": query,
             "k_ptr": k_pool,
             "v_ptr": v_pool,
             "tables_ptr": block_tables,
             "lens_ptr": context_lens,
             "sinks_ptr": None if is_split else scores.sinks,
-            "score_scale": scores.score_scale,
-            "soft_cap_log2": scores.soft_cap_log2,
+            "tanh_scale": scores.tanh_scale,
+            "logit_scale": scores.logit_scale,
             "window": scores.window,
             "min_split_tokens": split.min_split_tokens,
             "query_token_stride": query.stride(0),
@@ -257,13 +259,16 @@ def decode_launches(
         },
         {"num_warps": tuning.num_warps, "num_stages": tuning.num_stages},
     )
-    return [kernel, merge_launch(partials, lse, scores.sinks, out)] if is_split else [kernel]
+    if not is_split:
+        return [kernel]
+    merge = merge_launch(partials, maxima, sums, scores.logit_scale, scores.sinks, out)
+    return [kernel, merge]
 
 
 def _parts(
     query: torch.Tensor, split: SplitPlan, workspace: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Views of the workspace: partial outputs, and the logarithms of their denominators."""
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Views of the workspace: partial outputs, their largest scores, and their denominators."""
     num_seqs, num_heads, head_dim = query.shape
     wanted = workspace_elements(num_seqs, num_heads, head_dim, split)
     if workspace is None:
@@ -280,4 +285,5 @@ def _parts(
     num_parts = num_seqs * num_heads * split.num_splits
     shape = (num_seqs, num_heads, split.num_splits)
     partials = workspace[: num_parts * head_dim].view(*shape, head_dim)
-    return partials, workspace[num_parts * head_dim : wanted].view(shape)
+    maxima, sums = workspace[num_parts * head_dim : wanted].view(2, *shape)
+    return partials, maxima, sums

@@ -21,8 +21,8 @@ def prefill_kernel(
     starts_ptr,
     lens_ptr,
     sinks_ptr,
-    score_scale,
-    soft_cap_log2,
+    tanh_scale,
+    logit_scale,
     window,
     num_seqs,
     num_tokens,
@@ -116,14 +116,14 @@ def prefill_kernel(
             row_max,
             row_sum,
             acc,
-            score_scale,
-            soft_cap_log2,
+            tanh_scale,
+            logit_scale,
             HAS_SOFT_CAP,
         )
 
     if HAS_SINKS:
         sinks = tl.load(sinks_ptr + heads, mask=is_row, other=0.0)
-        row_max, row_sum, acc = add_sink(row_max, row_sum, acc, sinks)
+        row_sum, acc = add_sink(row_max, row_sum, acc, sinks, logit_scale)
     out_rows = tokens_in * out_token_stride + heads * out_head_stride
     store_rows(out_ptr, out_rows, is_row, normalise(row_sum, acc), HEAD_DIM, DIM_PAD)
 
@@ -200,8 +200,8 @@ def prefill_launch(
             "starts_ptr": query_starts,
             "lens_ptr": context_lens,
             "sinks_ptr": scores.sinks,
-            "score_scale": scores.score_scale,
-            "soft_cap_log2": scores.soft_cap_log2,
+            "tanh_scale": scores.tanh_scale,
+            "logit_scale": scores.logit_scale,
             "window": scores.window,
             "num_seqs": num_seqs,
             "num_tokens": num_tokens,

@@ -91,18 +91,18 @@ def test_decode_refuses(ops: Any, name: str, change: Change, message: str) -> No
 @pytest.mark.parametrize(
     ("workspace", "message"),
     [
-        (torch.zeros(519), "workspace has shape [519]; it must be a contiguous [520] or more"),
-        (torch.zeros(520).half(), "workspace is torch.float16 on cpu; it must be torch.float32"),
-        (torch.zeros(2, 520), "workspace has shape [2, 520]"),
+        (torch.zeros(527), "workspace has shape [527]; it must be a contiguous [528] or more"),
+        (torch.zeros(528).half(), "workspace is torch.float16 on cpu; it must be torch.float32"),
+        (torch.zeros(2, 528), "workspace has shape [2, 528]"),
     ],
 )
 def test_a_workspace_must_hold_the_parts(
     on: dict[str, Any], workspace: torch.Tensor, message: str
 ) -> None:
-    """4 heads x 2 splits x (64 elements and their denominator) are 520 numbers."""
+    """4 heads x 2 splits x (64 elements, their largest score and denominator) are 528 numbers."""
     kernels = on["triton-interpret"].ops
     arguments = decode_arguments() | {"split": SplitPlan(2, 1)}
-    assert kernels.paged_decode(**arguments, workspace=torch.zeros(520)).isfinite().all()
+    assert kernels.paged_decode(**arguments, workspace=torch.zeros(528)).isfinite().all()
     with pytest.raises(KernelInputError, match=re.escape(message)):
         kernels.paged_decode(**arguments, workspace=workspace)
 

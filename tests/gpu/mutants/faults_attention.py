@@ -40,7 +40,25 @@ FAULTS = [
         _MASK + _STORE,
         "mask = (is_row | (row_offsets >= 0))[:, None] & (dims < HEAD_DIM)[None, :]\n" + _STORE,
     ),
-    Mutant("scores: no scale", SHARED, ") * score_scale\n", ")\n"),
+    Mutant("scores: no scale", SHARED, "log2_scale = logit_scale * LOG2_E", "log2_scale = LOG2_E"),
+    Mutant(
+        "scores: natural logarithms taken as base 2",
+        SHARED,
+        "log2_scale = logit_scale * LOG2_E",
+        "log2_scale = logit_scale",
+    ),
+    Mutant(
+        "scores: scaled before they are subtracted",
+        SHARED,
+        "tl.exp2((scores - shift[:, None]) * log2_scale)",
+        "tl.exp2(scores * log2_scale - (shift * log2_scale)[:, None])",
+    ),
+    Mutant(
+        "scores: earlier sums decay without the scale",
+        SHARED,
+        "tl.exp2((row_max - shift) * log2_scale)",
+        "tl.exp2(row_max - shift)",
+    ),
     Mutant(
         "scores: products in tf32",
         SHARED,
@@ -56,13 +74,13 @@ FAULTS = [
     Mutant(
         "soft cap: after the mask, which it undoes",
         SHARED,
-        "        scores = soft_cap_log2 * tanh(scores)\n"
+        "        scores = tanh(tanh_scale * scores)\n"
         '    scores = tl.where(visible, scores, float("-inf"))\n',
-        '        scores = soft_cap_log2 * tanh(tl.where(visible, scores, float("-inf")))\n'
+        '        scores = tanh(tanh_scale * tl.where(visible, scores, float("-inf")))\n'
         '    else:\n        scores = tl.where(visible, scores, float("-inf"))\n',
     ),
-    Mutant("soft cap: not scaled back", SHARED, "soft_cap_log2 * tanh(scores)", "tanh(scores)"),
-    Mutant("soft cap: none", SHARED, "soft_cap_log2 * tanh(scores)", "soft_cap_log2 * scores"),
+    Mutant("soft cap: not scaled", SHARED, "tanh(tanh_scale * scores)", "tanh(scores)"),
+    Mutant("soft cap: none", SHARED, "tanh(tanh_scale * scores)", "tanh_scale * scores"),
     Mutant("tanh: wrong for large scores", SHARED, "2.0 * tl.sigmoid(2.0 * x) - 1.0)", "near)"),
     Mutant("tanh: wrong for small scores", SHARED, "square * (105.0", "square * (100.0"),
     Mutant(
@@ -80,37 +98,50 @@ FAULTS = [
     Mutant(
         "softmax: no guard for rows without a key yet",
         SHARED,
-        'shift = tl.where(new_max == float("-inf"), 0.0, new_max)\n    weights',
-        "shift = new_max\n    weights",
+        'shift = tl.where(new_max == float("-inf"), 0.0, new_max)\n    log2',
+        "shift = new_max\n    log2",
     ),
     Mutant("softmax: sum does not decay", SHARED, "row_sum * decay + tl.sum", "row_sum + tl.sum"),
     Mutant("softmax: output does not decay", SHARED, "    acc = acc * decay[:, None]\n", ""),
     Mutant(
         "sinks: natural logit taken as base 2",
         SHARED,
-        ".to(tl.float32) * LOG2_E",
-        ".to(tl.float32)",
+        "tl.exp2((sink - shift) * LOG2_E)",
+        "tl.exp2(sink - shift)",
+    ),
+    Mutant(
+        "sinks: rounded to the type they came in",
+        SHARED,
+        "    sink = sink.to(tl.float32)\n    row_logit = row_max * logit_scale\n",
+        "    row_logit = (row_max * logit_scale).to(sink.dtype).to(tl.float32)\n"
+        "    sink = sink.to(tl.float32)\n",
+    ),
+    Mutant(
+        "sinks: scores not scaled beside them",
+        SHARED,
+        "row_logit = row_max * logit_scale",
+        "row_logit = row_max",
     ),
     Mutant(
         "sinks: not in the denominator",
         SHARED,
-        "row_sum * decay + tl.exp2(sink_log2 - shift)",
+        "row_sum * decay + tl.exp2((sink - shift) * LOG2_E)",
         "row_sum * decay",
     ),
-    Mutant("sinks: output does not decay", SHARED, "shift), acc * decay[:, None]", "shift), acc"),
+    Mutant("sinks: output does not decay", SHARED, "LOG2_E), acc * decay[:, None]", "LOG2_E), acc"),
     Mutant(
         "sinks: no larger than the scores",
         SHARED,
-        "tl.maximum(row_max, sink_log2)",
-        "tl.maximum(row_max, tl.minimum(sink_log2, 0.0))",
+        "tl.maximum(row_logit, sink)",
+        "tl.maximum(row_logit, tl.minimum(sink, 0.0))",
         why_equivalent="the largest logit scales both sides of the fraction alike. Only a sink more than 128 above "
-        "every score (base 2) overflows without it, which makes the output 0; it is less than 2^-127 of V with it.",
+        "every logit (base 2) overflows without it, which makes the output 0; it is less than 2^-127 of V with it.",
     ),
     Mutant(
         "sinks: no guard for a row without keys and a sink of -inf",
         SHARED,
-        'shift = tl.where(new_max == float("-inf"), 0.0, new_max)\n    decay',
-        "shift = new_max\n    decay",
+        'shift = tl.where(largest == float("-inf"), 0.0, largest)\n    decay',
+        "shift = largest\n    decay",
     ),
     Mutant(
         "end: no guard for rows without keys",
@@ -137,19 +168,46 @@ FAULTS = [
         "parts * partials_part_stride",
     ),
     Mutant(
-        "merge: lse of another head", MERGE, "(token * tl.num_programs(1) + head)", "(token + head)"
+        "merge: weights of another head",
+        MERGE,
+        "(token * tl.num_programs(1) + head)",
+        "(token + head)",
     ),
     Mutant(
-        "merge: lse read behind the last part",
+        "merge: largest scores read behind the last part",
         MERGE,
-        'mask=parts < num_parts, other=float("-inf")',
+        'mask=is_listed, other=float("-inf")',
         'mask=parts < PARTS_PAD, other=float("-inf")',
+    ),
+    Mutant(
+        "merge: sums read behind the last part",
+        MERGE,
+        "mask=is_listed, other=0.0",
+        "mask=parts < PARTS_PAD, other=0.0",
+    ),
+    Mutant(
+        "merge: parts weigh alike whatever their sums",
+        MERGE,
+        "        weights *= tl.load(sums_ptr",
+        "        weights *= 0 * tl.load(sums_ptr",
+    ),
+    Mutant(
+        "merge: parts weighed without the scale",
+        MERGE,
+        "(logit_scale * LOG2_E)",
+        "LOG2_E",
     ),
     Mutant(
         "merge: +inf is not an empty part",
         MERGE,
-        '    lse = tl.where(lse == float("inf"), float("-inf"), lse)\n',
-        "",
+        '        maxima = tl.where(maxima == float("inf"), float("-inf"), maxima)\n',
+        "        maxima = maxima\n",
+    ),
+    Mutant(
+        "merge: a part beyond fp32 is an empty one",
+        MERGE,
+        "    if not HAS_SUMS:\n        maxima",
+        "    if True:\n        maxima",
     ),
     Mutant(
         "merge: no guard for no part at all",
@@ -157,22 +215,16 @@ FAULTS = [
         'tl.where(largest == float("-inf"), 0.0, largest)',
         "largest",
     ),
-    Mutant("merge: base 2", MERGE, "weights = tl.exp(lse", "weights = tl.exp2(lse"),
-    Mutant("merge: sinks ignored", MERGE, "total += tl.exp(sink - shift)", "total += 0.0"),
+    Mutant("merge: base 2", MERGE, "(logit_scale * LOG2_E)", "logit_scale"),
+    Mutant("merge: sinks ignored", MERGE, "row_sum, acc = add_sink", "_row_sum, _acc = add_sink"),
     Mutant("merge: sink of another head", MERGE, "tl.load(sinks_ptr + head)", "tl.load(sinks_ptr)"),
     Mutant(
         "merge: empty parts are read",
         MERGE,
-        'is_part = lse > float("-inf")',
-        "is_part = parts < num_parts",
+        'is_part = maxima > float("-inf")',
+        "is_part = is_listed",
     ),
     Mutant("merge: parts of another head", MERGE, "+ head * partials_head_stride", "+ head"),
     Mutant("merge: parts of another token", MERGE, "token * partials_token_stride +", "token +"),
-    Mutant(
-        "merge: no guard for a sum of 0",
-        MERGE,
-        "tl.where(total == 0.0, 1.0, total)",
-        "total",
-    ),
     Mutant("merge: output of another head", MERGE, "+ head * out_head_stride", "+ head"),
 ]

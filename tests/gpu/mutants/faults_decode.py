@@ -157,22 +157,24 @@ FAULTS = [
         "(seq * tl.num_programs(1) * GROUP + heads)",
         "heads",
     ),
-    Mutant("decode: lse in base 2", DECODE, "lse = LN_2 * (row_max", "lse = (row_max"),
     Mutant(
-        "decode: lse without the sum",
+        "decode: a logarithm of the whole denominator for its two parts",
         DECODE,
-        "row_max + tl.log2(tl.where(is_empty, 1.0, row_sum))",
-        "row_max",
+        "        tl.store(maxima_ptr + parts, row_max, mask=is_head)\n"
+        "        tl.store(sums_ptr + parts, row_sum, mask=is_head)\n",
+        "        log2_scale = logit_scale * 1.4426950408889634\n"
+        "        row_max += tl.log2(tl.where(row_sum == 0.0, 1.0, row_sum)) / log2_scale\n"
+        "        tl.store(maxima_ptr + parts, row_max, mask=is_head)\n"
+        "        tl.store(sums_ptr + parts, tl.minimum(row_sum, 1.0), mask=is_head)\n",
     ),
+    Mutant("decode: sums of splits lost", DECODE, "parts, row_sum, mask", "parts, row_max, mask"),
     Mutant(
-        "decode: no guard in the lse of an empty split",
+        "decode: largest scores behind the group written",
         DECODE,
-        "tl.log2(tl.where(is_empty, 1.0, row_sum))",
-        "tl.log2(row_sum)",
-        why_equivalent="an empty split has the largest score -inf, and -inf + log2(0) is -inf, as "
-        "is -inf + log2(1).",
+        "row_max, mask=is_head)",
+        "row_max)",
     ),
-    Mutant("decode: lse behind the group written", DECODE, "lse, mask=is_head)", "lse)"),
+    Mutant("decode: sums behind the group written", DECODE, "row_sum, mask=is_head)", "row_sum)"),
     Mutant(
         "decode: empty splits written",
         DECODE,
@@ -218,7 +220,7 @@ FAULTS = [
     Mutant(
         "decode: sinks dropped when split",
         DECODE,
-        "merge_launch(partials, lse, scores.sinks, out)",
-        "merge_launch(partials, lse, None, out)",
+        "scores.logit_scale, scores.sinks, out)",
+        "scores.logit_scale, None, out)",
     ),
 ]
