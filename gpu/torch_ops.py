@@ -20,11 +20,10 @@ from .arguments.operations import (
     check_prefill,
     check_store,
 )
+from .arguments.tensors import check_device, make_out
+from .torch_attention import attend, decode_rows, rows_of_like_length, softmax
 
-# Of a group: beyond this many rows nothing is gained, and shorter rows are computed as if as long
-# as the longest.
-MAX_GROUP_SEQS = 8
-LEAST_FILL = 0.9
+CPU = torch.device("cpu")
 
 
 def store_kv(
@@ -38,6 +37,7 @@ def store_kv(
 ) -> None:
     """See `kernels.store_kv`."""
     check_store(key, value, k_pool, v_pool, slot_mapping)
+    check_device("k_pool", k_pool, CPU)
     if check_slots:
         check_slot_contents(slot_mapping, k_pool)
     num_tokens = slot_mapping.shape[0]
@@ -70,10 +70,12 @@ def paged_decode(
 ) -> torch.Tensor:
     """See `kernels.paged_decode`."""
     scores = Scores(scale, window, soft_cap, sinks)
-    out = torch.empty_like(query) if out is None else out
+    out = make_out(query, out)
     check_decode(query, k_pool, v_pool, block_tables, context_lens, scores, out, check_table)
+    check_device("k_pool", k_pool, CPU)
+    context_lens = context_lens.clamp(min=0)
     block_size = k_pool.shape[1]
-    for rows in _groups(context_lens):
+    for rows in rows_of_like_length(context_lens):
         lens = context_lens[rows].long()
         first_blocks = (lens - window).clamp(min=0) // block_size if window else lens * 0
         num_blocks = int((-(-lens // block_size) - first_blocks).max())
@@ -85,7 +87,7 @@ def paged_decode(
         keys = k_pool.index_select(0, ids).view(shape)
         values = v_pool.index_select(0, ids).view(shape)
         positions = first_blocks[:, None] * block_size + torch.arange(shape[1])
-        out[rows] = _decode(query[rows], keys, values, positions, lens, scores)
+        out[rows] = decode_rows(query[rows], keys, values, positions, lens, scores)
     return out
 
 
@@ -107,14 +109,16 @@ def contiguous_decode(
 ) -> torch.Tensor:
     """See `kernels.contiguous_decode`."""
     scores = Scores(scale, window, soft_cap, sinks)
-    out = torch.empty_like(query) if out is None else out
+    out = make_out(query, out)
     check_contiguous(query, k, v, context_lens, scores, out, check_lens_fit)
-    for rows in _groups(context_lens):
+    check_device("k", k, CPU)
+    context_lens = context_lens.clamp(min=0)
+    for rows in rows_of_like_length(context_lens):
         lens = context_lens[rows].long()
         longest = int(lens.max())
         positions = torch.arange(longest).expand(len(rows), -1)
         keys, values = (tensor[rows, :longest].contiguous() for tensor in (k, v))
-        out[rows] = _decode(query[rows], keys, values, positions, lens, scores)
+        out[rows] = decode_rows(query[rows], keys, values, positions, lens, scores)
     return out
 
 
@@ -136,10 +140,11 @@ def paged_prefill(
 ) -> torch.Tensor:
     """See `kernels.paged_prefill`."""
     scores = Scores(scale, window, soft_cap, sinks)
-    out = torch.empty_like(query) if out is None else out
+    out = make_out(query, out)
     check_prefill(
         query, k_pool, v_pool, block_tables, query_starts, context_lens, scores, out, check_table
     )
+    check_device("k_pool", k_pool, CPU)
     block_size = k_pool.shape[1]
     starts = query_starts.tolist()
     out[starts[-1] :] = 0.0
@@ -147,15 +152,17 @@ def paged_prefill(
         start, end = starts[seq], starts[seq + 1]
         if start == end:
             continue
-        oldest = max(context_len - (end - start) - window + 1, 0) if window else 0
+        first_query = context_len - (end - start)  # in front of the sequence if that is too short
+        oldest = max(first_query - window + 1, 0) if window else 0
+        num_tokens = max(context_len, oldest)
         first_block = oldest // block_size
-        ids = block_tables[seq, first_block : -(-context_len // block_size)]
-        tokens = torch.arange(oldest, context_len) - first_block * block_size
+        ids = block_tables[seq, first_block : -(-num_tokens // block_size)]
+        tokens = torch.arange(oldest, num_tokens) - first_block * block_size
         keys, values = (
             pool.index_select(0, ids).flatten(0, 1)[tokens].float() for pool in (k_pool, v_pool)
         )
-        positions = torch.arange(context_len - (end - start), context_len)[:, None]
-        key_positions = torch.arange(oldest, context_len)
+        positions = torch.arange(first_query, context_len)[:, None]
+        key_positions = torch.arange(oldest, num_tokens)
         hidden = key_positions > positions
         if window:
             hidden |= key_positions <= positions - window
@@ -163,7 +170,7 @@ def paged_prefill(
         rows = query[start:end].float().view(end - start, num_kv_heads, -1, head_dim)
         rows = rows.permute(1, 2, 0, 3)  # KV head, head of its group, token
         keys, values = keys.permute(1, 0, 2)[:, None], values.permute(1, 0, 2)[:, None]
-        result = _attend(rows, keys, values, hidden, scores)
+        result = attend(rows, keys, values, hidden, scores)
         out[start:end] = result.permute(2, 0, 1, 3).flatten(1, 2).to(out.dtype)
     return out
 
@@ -177,10 +184,14 @@ def merge_partials(
 ) -> torch.Tensor:
     """See `kernels.merge_partials`."""
     check_parts(partials, lse, sinks, out)
+    check_device("partials", partials, CPU)
     is_part = ~lse.isinf()
     lse = lse.masked_fill(~is_part, -torch.inf)
-    logits = lse if sinks is None else torch.cat([lse, _sink_column(sinks, lse)], dim=2)
-    weights = _softmax(logits)[:, :, : lse.shape[2]]
+    logits = lse
+    if sinks is not None:
+        column = sinks.float()[None, :, None].expand(len(lse), -1, 1)
+        logits = torch.cat([lse, column], dim=2)
+    weights = softmax(logits)[:, :, : lse.shape[2]]
     values = partials.masked_fill(~is_part[..., None], 0.0)
     out.copy_((values * weights[..., None]).sum(2))
     return out
@@ -195,6 +206,7 @@ def copy_blocks(
 ) -> None:
     """See `kernels.copy_blocks`."""
     check_pairs_shape(k_pool, v_pool, pairs)
+    check_device("k_pool", k_pool, CPU)
     if check_pairs:
         check_pair_contents(pairs, k_pool.shape[0])
     sources, targets = pairs[(pairs >= 0).all(1)].unbind(1)
@@ -210,90 +222,9 @@ def swap_blocks(
 ) -> None:
     """See `kernels.swap_blocks`."""
     check_moves(k_pool, v_pool, host_pool, moves)
+    check_device("k_pool", k_pool, CPU)
     for move in moves:
         for number, pool in enumerate((k_pool, v_pool)):
             pair = (host_pool[move.host_block, number], pool[move.device_block])
             source, target = reversed(pair) if move.is_out else pair
             target.copy_(source)
-
-
-def _groups(context_lens: torch.Tensor) -> list[torch.Tensor]:
-    """Row numbers in groups of like length, the longest first."""
-    order = torch.argsort(context_lens, descending=True, stable=True)
-    lens = context_lens[order].tolist()
-    groups, first = [], 0
-    for number, context_len in enumerate(lens):
-        if number - first == MAX_GROUP_SEQS or context_len < LEAST_FILL * lens[first]:
-            groups.append(order[first:number])
-            first = number
-    return [*groups, order[first:]] if lens else groups
-
-
-def _decode(
-    query: torch.Tensor,
-    keys: torch.Tensor,
-    values: torch.Tensor,
-    positions: torch.Tensor,
-    lens: torch.Tensor,
-    scores: Scores,
-) -> torch.Tensor:
-    """One token a row: query [rows, num_heads, head_dim], keys [rows, tokens, num_kv_heads, ...].
-
-    `keys` and `values` are copies of the caller's, which this function may change.
-    """
-    num_rows, num_heads, head_dim = query.shape
-    hidden = positions >= lens[:, None]
-    if scores.window:
-        hidden |= positions < (lens - scores.window)[:, None]
-    keys, values = keys.float(), values.float()
-    # Slots that nobody has written may hold NaN, which no weight of 0 removes. They are few.
-    rows_hidden = hidden.flatten().nonzero().squeeze(1)
-    for rows in (keys, values):
-        rows.flatten(0, 1).index_fill_(0, rows_hidden, 0.0)
-    # The heads of a group stand where the tokens of a query would.
-    grouped = query.float().view(num_rows, keys.shape[2], -1, head_dim)
-    keys, values = keys.transpose(1, 2), values.transpose(1, 2)
-    if scores.soft_cap or scores.sinks is not None:
-        result = _attend(
-            grouped[:, :, :, None],
-            keys[:, :, None],
-            values[:, :, None],
-            hidden[:, None, None, None],
-            scores,
-        )
-    else:
-        result = torch.nn.functional.scaled_dot_product_attention(
-            grouped, keys, values, attn_mask=~hidden[:, None, None], scale=scores.scale
-        )
-        result = result.masked_fill((lens == 0).view(-1, 1, 1, 1), 0.0)
-    return result.reshape(num_rows, num_heads, head_dim).to(query.dtype)
-
-
-def _attend(
-    query: torch.Tensor,
-    keys: torch.Tensor,
-    values: torch.Tensor,
-    hidden: torch.Tensor,
-    scores: Scores,
-) -> torch.Tensor:
-    """Attention in fp32: query [..., KV heads, group, queries, dim], keys [..., KV heads, 1, ...]."""
-    products = torch.matmul(query, keys.transpose(-1, -2)) * scores.scale
-    if scores.soft_cap:
-        products = scores.soft_cap * torch.tanh(products / scores.soft_cap)
-    products = products.masked_fill(hidden, -torch.inf)
-    num_keys = keys.shape[-2]
-    if scores.sinks is not None:
-        column = scores.sinks.float().view(*query.shape[-4:-2], 1, 1)
-        products = torch.cat([products, column.expand(*products.shape[:-1], 1)], dim=-1)
-    weights = _softmax(products)[..., :num_keys]
-    return torch.matmul(weights, values)
-
-
-def _softmax(logits: torch.Tensor) -> torch.Tensor:
-    """Softmax of the last dimension; all 0 where all logits are -inf."""
-    is_empty = (logits == -torch.inf).all(-1, keepdim=True)
-    return torch.softmax(logits, -1).masked_fill(is_empty, 0.0)
-
-
-def _sink_column(sinks: torch.Tensor, lse: torch.Tensor) -> torch.Tensor:
-    return sinks.float()[None, :, None].expand(lse.shape[0], -1, 1)

@@ -1,28 +1,57 @@
 """What tables, lengths, slots and pairs hold, read back from the device: on request only."""
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 import torch
 
 from ..errors import KernelInputError
+from .tensors import check_memory
+
+
+def first_of_decode(context_lens: torch.Tensor, window: int) -> list[int | None]:
+    """The oldest token that each decode sees."""
+    check_memory("context_lens", context_lens)
+    lens = context_lens.tolist()
+    return [max(context_len - window, 0) if window else 0 for context_len in lens]
+
+
+def first_of_prefill(
+    query_starts: torch.Tensor, context_lens: torch.Tensor, window: int
+) -> list[int | None]:
+    """The oldest token that each sequence's first query sees; None for one without queries."""
+    starts, lens = query_starts.tolist(), context_lens.tolist()
+    query_lens = [end - start for start, end in pairwise(starts)]
+    return [
+        (max(context_len - query_len - window + 1, 0) if window else 0) if query_len else None
+        for query_len, context_len in zip(query_lens, lens, strict=True)
+    ]
 
 
 def check_table_contents(
-    block_tables: torch.Tensor, context_lens: torch.Tensor, k_pool: torch.Tensor, window: int
+    block_tables: torch.Tensor,
+    context_lens: torch.Tensor,
+    k_pool: torch.Tensor,
+    first_seen: Sequence[int | None],
 ) -> None:
     """Raise KernelInputError unless every entry that a kernel will read is a block of the pool.
 
-    Entries behind the context, or wholly in front of a decode's window, may hold anything.
+    `first_seen`: the oldest token of each sequence that is read; None: nothing of it is. Entries
+    behind the context, or wholly in front of that token, may hold anything.
     """
     num_blocks, block_size = k_pool.shape[:2]
-    tables, lens = block_tables.cpu(), context_lens.cpu()
+    tables, lens = block_tables.cpu(), context_lens.tolist()
     max_blocks = tables.shape[1]
-    for seq, context_len in enumerate(lens.tolist()):
+    for seq, (context_len, first_token) in enumerate(zip(lens, first_seen, strict=True)):
+        if first_token is None:
+            continue
         num_needed = -(-context_len // block_size)
         if context_len < 0 or num_needed > max_blocks:
             raise KernelInputError(
                 f"context_lens[{seq}] is {context_len}; it must be from 0 to "
                 f"{max_blocks * block_size}: {max_blocks} entries of {block_size} slots"
             )
-        first = max(context_len - window, 0) // block_size if window else 0
+        first = first_token // block_size
         entries = tables[seq, first:num_needed]
         bad = ((entries < 0) | (entries >= num_blocks)).nonzero()
         if len(bad):
@@ -35,6 +64,7 @@ def check_table_contents(
 
 def check_lens_contents(context_lens: torch.Tensor, max_context_len: int) -> None:
     """Raise KernelInputError unless all lengths are from 0 to `max_context_len`."""
+    check_memory("context_lens", context_lens)
     for seq, context_len in enumerate(context_lens.tolist()):
         if not 0 <= context_len <= max_context_len:
             raise KernelInputError(
@@ -45,7 +75,11 @@ def check_lens_contents(context_lens: torch.Tensor, max_context_len: int) -> Non
 def check_query_starts(
     query_starts: torch.Tensor, context_lens: torch.Tensor, num_tokens: int
 ) -> None:
-    """Raise KernelInputError unless the starts cut the queries into runs no longer than contexts."""
+    """Raise KernelInputError unless the starts cut the queries into runs no longer than contexts.
+
+    The context of a sequence without queries is not read, and may be any number.
+    """
+    check_memory("query_starts", query_starts)
     starts = query_starts.tolist()
     if starts[0] != 0 or starts[-1] > num_tokens:
         raise KernelInputError(
@@ -54,7 +88,7 @@ def check_query_starts(
         )
     for seq, context_len in enumerate(context_lens.tolist()):
         query_len = starts[seq + 1] - starts[seq]
-        if not 0 <= query_len <= context_len:
+        if query_len and not 0 <= query_len <= context_len:
             raise KernelInputError(
                 f"query_starts gives sequence {seq} {query_len} tokens; "
                 f"it must be from 0 to its context of {context_len}"
@@ -63,6 +97,7 @@ def check_query_starts(
 
 def check_slot_contents(slot_mapping: torch.Tensor, k_pool: torch.Tensor) -> None:
     """Raise KernelInputError unless the slots are in the pool, and each is there once."""
+    check_memory("slot_mapping", slot_mapping)
     num_slots = k_pool.shape[0] * k_pool.shape[1]
     seen: dict[int, int] = {}
     for token, slot in enumerate(slot_mapping.tolist()):
@@ -79,6 +114,7 @@ def check_slot_contents(slot_mapping: torch.Tensor, k_pool: torch.Tensor) -> Non
 
 def check_pair_contents(pairs: torch.Tensor, num_blocks: int) -> None:
     """Raise KernelInputError unless all ids are blocks and no copy depends on another."""
+    check_memory("pairs", pairs)
     listed = [(row, *pair) for row, pair in enumerate(pairs.tolist()) if min(pair) >= 0]
     sources = {source for _, source, _ in listed}
     targets: set[int] = set()

@@ -5,17 +5,26 @@ asks for it.
 """
 
 from collections.abc import Sequence
+from numbers import Integral
 
 import torch
 
 from ..errors import KernelInputError
-from .contents import check_lens_contents, check_query_starts, check_table_contents
+from .contents import (
+    check_lens_contents,
+    check_query_starts,
+    check_table_contents,
+    first_of_decode,
+    first_of_prefill,
+)
+from .overlaps import check_apart
 from .scores import Scores
 from .swaps import SwapMove
 from .tensors import (
     check_device,
     check_ints,
     check_lens,
+    check_memory,
     check_out,
     check_pools,
     check_query,
@@ -24,6 +33,9 @@ from .tensors import (
     check_sinks,
     check_tables,
 )
+from .tuning import padded
+
+MAX_TILE_ELEMENTS = 1 << 20  # of one triton tensor
 
 
 def check_store(
@@ -36,9 +48,7 @@ def check_store(
     """Arguments of `store_kv`."""
     check_pools(k_pool, v_pool)
     num_kv_heads, head_dim = k_pool.shape[2:]
-    if slot_mapping.dim() != 1:
-        raise KernelInputError(f"slot_mapping has shape {list(slot_mapping.shape)}; it must be 1-D")
-    check_ints("slot_mapping", slot_mapping, torch.int64, k_pool)
+    check_ints("slot_mapping", slot_mapping, torch.int64, 1, k_pool)
     num_tokens = slot_mapping.shape[0]
     for name, rows in (("key", key), ("value", value)):
         check_rows(name, rows, 3)
@@ -48,6 +58,8 @@ def check_store(
                 f"{name} has shape {list(rows.shape)}; it must be "
                 f"[{num_tokens} or more, {num_kv_heads}, {head_dim}]"
             )
+    read = {"key": key, "value": value, "slot_mapping": slot_mapping}
+    check_apart({"k_pool": k_pool, "v_pool": v_pool}, read)
 
 
 def check_decode(
@@ -67,8 +79,12 @@ def check_decode(
     scores.check(query.shape[1], query)
     check_tables(block_tables, query.shape[0], k_pool)
     check_lens(context_lens, query.shape[0], k_pool)
+    read = {"query": query, "k_pool": k_pool, "v_pool": v_pool, "sinks": scores.sinks}
+    read |= {"block_tables": block_tables, "context_lens": context_lens}
+    check_apart({"out": out}, read)
     if check_table:
-        check_table_contents(block_tables, context_lens, k_pool, scores.window)
+        first_seen = first_of_decode(context_lens, scores.window)
+        check_table_contents(block_tables, context_lens, k_pool, first_seen)
 
 
 def check_contiguous(
@@ -81,13 +97,15 @@ def check_contiguous(
     check_lens_fit: bool,
 ) -> None:
     """Arguments of `contiguous_decode`."""
-    check_pools(k, v)
-    check_query(query, k)
+    check_pools(k, v, ("k", "v"))
+    check_query(query, k, "k")
     check_out(out, query)
     scores.check(query.shape[1], query)
     if k.shape[0] != query.shape[0]:
         raise KernelInputError(f"k has {k.shape[0]} sequences; query has {query.shape[0]}")
     check_lens(context_lens, query.shape[0], k)
+    read = {"query": query, "k": k, "v": v, "sinks": scores.sinks, "context_lens": context_lens}
+    check_apart({"out": out}, read)
     if check_lens_fit:
         check_lens_contents(context_lens, k.shape[1])
 
@@ -108,20 +126,21 @@ def check_prefill(
     check_query(query, k_pool)
     check_out(out, query)
     scores.check(query.shape[1], query)
+    check_tables(block_tables, None, k_pool)
     num_seqs = block_tables.shape[0]
-    check_tables(block_tables, num_seqs, k_pool)
     check_lens(context_lens, num_seqs, k_pool)
+    check_ints("query_starts", query_starts, torch.int32, 1, k_pool)
     if query_starts.shape != (num_seqs + 1,):
         raise KernelInputError(
             f"query_starts has shape {list(query_starts.shape)}; it must be [{num_seqs + 1}]"
         )
-    check_ints("query_starts", query_starts, torch.int32, k_pool)
+    read = {"query": query, "k_pool": k_pool, "v_pool": v_pool, "sinks": scores.sinks}
+    read |= {"block_tables": block_tables, "context_lens": context_lens}
+    check_apart({"out": out}, read | {"query_starts": query_starts})
     if check_table:
         check_query_starts(query_starts, context_lens, query.shape[0])
-        # A window reaches back from the first query token, not from the last.
-        longest = int(query_starts.diff().max()) if num_seqs else 0
-        reach = scores.window + longest - 1 if scores.window else 0
-        check_table_contents(block_tables, context_lens, k_pool, reach)
+        first_seen = first_of_prefill(query_starts, context_lens, scores.window)
+        check_table_contents(block_tables, context_lens, k_pool, first_seen)
 
 
 def check_parts(
@@ -129,6 +148,7 @@ def check_parts(
 ) -> None:
     """Arguments of `merge_partials`."""
     check_rows("partials", partials, 4)
+    check_rows("lse", lse, 3)
     check_rows("out", out, 3)
     num_tokens, num_heads, num_parts, head_dim = partials.shape
     if partials.dtype != torch.float32 or lse.dtype != torch.float32:
@@ -140,21 +160,29 @@ def check_parts(
             f"lse has shape {list(lse.shape)}; it must be a contiguous {list(partials.shape[:3])} "
             "of at least one part"
         )
+    num_elements = padded(num_parts, 1) * padded(head_dim, 16)
+    if num_elements > MAX_TILE_ELEMENTS:
+        raise KernelInputError(
+            f"partials has {num_parts} parts of {head_dim} elements, padded {num_elements:,} at a "
+            f"time; that must be {MAX_TILE_ELEMENTS:,} or less: merge fewer parts at once"
+        )
     if out.shape != (num_tokens, num_heads, head_dim):
         raise KernelInputError(
             f"out has shape {list(out.shape)}; it must be {[num_tokens, num_heads, head_dim]}"
         )
     check_sinks(sinks, num_heads, partials)
-    check_device("lse", lse, partials)
-    check_device("out", out, partials)
+    check_device("lse", lse, partials.device)
+    check_device("out", out, partials.device)
+    check_apart({"out": out}, {"partials": partials, "lse": lse, "sinks": sinks})
 
 
 def check_pairs_shape(k_pool: torch.Tensor, v_pool: torch.Tensor, pairs: torch.Tensor) -> None:
     """Arguments of `copy_blocks`."""
     check_pools(k_pool, v_pool)
-    if pairs.dim() != 2 or pairs.shape[1] != 2:
+    check_ints("pairs", pairs, torch.int64, 2, k_pool)
+    if pairs.shape[1] != 2:
         raise KernelInputError(f"pairs has shape {list(pairs.shape)}; it must be [num_pairs, 2]")
-    check_ints("pairs", pairs, torch.int64, k_pool)
+    check_apart({"k_pool": k_pool, "v_pool": v_pool}, {"pairs": pairs})
 
 
 def check_moves(
@@ -178,12 +206,19 @@ def check_moves(
         raise KernelInputError("host_pool must be contiguous host memory")
     if k_pool.is_cuda and not host_pool.is_pinned():
         raise KernelInputError("host_pool is not pinned; make it with allocate_host_pool")
+    check_memory("k_pool", k_pool)
+    check_memory("host_pool", host_pool)
+    check_apart({"k_pool": k_pool, "v_pool": v_pool, "host_pool": host_pool}, {})
     for number, move in enumerate(moves):
+        if not isinstance(move, SwapMove):
+            raise KernelInputError(
+                f"moves[{number}] is {type(move).__name__}; it must be a SwapMove"
+            )
         for name, block, limit in (
             ("device_block", move.device_block, k_pool.shape[0]),
             ("host_block", move.host_block, host_pool.shape[0]),
         ):
-            if not 0 <= block < limit:
+            if not isinstance(block, Integral) or not 0 <= block < limit:
                 raise KernelInputError(
-                    f"moves[{number}].{name} is {block}; it must be from 0 to {limit - 1}"
+                    f"moves[{number}].{name} is {block}; it must be an integer from 0 to {limit - 1}"
                 )

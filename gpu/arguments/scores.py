@@ -1,12 +1,15 @@
 """How scores are made of dot products."""
 
-import math
 from dataclasses import dataclass
+from numbers import Integral, Real
 
 import torch
 
 from ..errors import KernelInputError
 from .tensors import check_sinks
+
+MAX_INT32 = 2**31 - 1
+FP32 = torch.finfo(torch.float32)  # what kernels compute scores in
 
 
 @dataclass(frozen=True)
@@ -23,11 +26,18 @@ class Scores:
     sinks: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.scale < math.inf:
+        for name, kind in (("scale", Real), ("window", Integral), ("soft_cap", Real)):
+            value = getattr(self, name)
+            if not isinstance(value, kind):
+                word = "an integer" if kind is Integral else "a number"
+                raise KernelInputError(f"{name} is {type(value).__name__}; it must be {word}")
+        if not FP32.tiny <= self.scale <= FP32.max:
             raise KernelInputError(f"scale is {self.scale}; it must be positive and finite")
         if self.window < 0:
             raise KernelInputError(f"window is {self.window}; it must be 0 (all) or more")
-        if not 0.0 <= self.soft_cap < math.inf:
+        # No context is longer, and kernels count tokens in 32 bits.
+        object.__setattr__(self, "window", min(int(self.window), MAX_INT32))
+        if self.soft_cap and not FP32.tiny <= self.soft_cap <= FP32.max:
             raise KernelInputError(
                 f"soft_cap is {self.soft_cap}; it must be 0 (none) or positive and finite"
             )
@@ -39,9 +49,9 @@ class Scores:
     @property
     def tanh_scale(self) -> float:
         """What dot products are multiplied with before the tanh of a soft cap; unused without."""
-        return self.scale / self.soft_cap if self.soft_cap else 0.0
+        return float(self.scale / self.soft_cap) if self.soft_cap else 0.0
 
     @property
     def logit_scale(self) -> float:
         """What makes a logit of a dot product, or of its tanh."""
-        return self.soft_cap or self.scale
+        return float(self.soft_cap or self.scale)

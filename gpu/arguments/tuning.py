@@ -5,6 +5,7 @@ the shared memory of sm_80 and sm_90.
 """
 
 from dataclasses import dataclass
+from numbers import Integral
 
 import torch
 
@@ -13,7 +14,12 @@ from ..errors import KernelInputError
 # Below this a split's own query, partial result and launch cost more than they save: a guess.
 MIN_SPLIT_TOKENS = 256
 MAX_SPLITS = 64
+LEAST_TILE = 16  # keys: matrix instructions multiply by 16 or more of them
 PROGRAMS_PER_MULTIPROCESSOR = 2
+
+
+# Kernels count tokens in 32 bits; the last split begins at most this far behind the first.
+MAX_SPLIT_REACH = 2**30
 
 
 @dataclass(frozen=True)
@@ -24,8 +30,15 @@ class SplitPlan:
     min_split_tokens: int = MIN_SPLIT_TOKENS
 
     def __post_init__(self) -> None:
-        if self.num_splits < 1 or self.min_split_tokens < 1:
-            raise KernelInputError(f"{self}: both numbers must be at least 1")
+        for name, limit in (("num_splits", MAX_SPLITS), ("min_split_tokens", MAX_SPLIT_REACH)):
+            value = getattr(self, name)
+            if not isinstance(value, Integral) or not 1 <= value <= limit:
+                raise KernelInputError(f"{self}: {name} must be an integer from 1 to {limit}")
+        if self.num_splits * self.min_split_tokens > MAX_SPLIT_REACH:
+            raise KernelInputError(
+                f"{self}: {self.num_splits * self.min_split_tokens} tokens at least; "
+                f"they must be {MAX_SPLIT_REACH} or less"
+            )
 
 
 @dataclass(frozen=True)
@@ -36,6 +49,15 @@ class Tuning:
     num_warps: int
     num_stages: int
     query_rows: int = 0
+
+    def __post_init__(self) -> None:
+        least = {"tile_tokens": LEAST_TILE, "num_warps": 1, "query_rows": 0}
+        for name, number in least.items():
+            value = getattr(self, name)
+            if not isinstance(value, Integral) or value < number or value & (value - 1):
+                raise KernelInputError(f"{self}: {name} must be a power of two, {number} or more")
+        if not isinstance(self.num_stages, Integral) or self.num_stages < 1:
+            raise KernelInputError(f"{self}: num_stages must be an integer of 1 or more")
 
 
 def padded(number: int, at_least: int) -> int:

@@ -15,7 +15,9 @@ NAN = float("nan")
 class Inputs:
     """`keys`, `values`: [context_len, num_kv_heads, head_dim] of each sequence, in order of tokens.
 
-    The pool holds the same numbers in blocks of random ids; everything else in it is NaN.
+    The pool holds the same numbers in blocks of random ids; everything else in it is NaN, and so
+    are queries that see nothing. Table entries in front of every window, whose blocks may have been
+    freed, are no blocks.
     """
 
     keys: list[torch.Tensor]
@@ -50,6 +52,14 @@ def make_inputs(case: Case, device: str = "cpu", seed: int = 0) -> Inputs:
     query_lens = case.query_lens or (1,) * len(case.context_lens)
     num_tokens = sum(query_lens) + case.num_padding
     starts = torch.tensor([0, *query_lens]).cumsum(0).to(torch.int32)
+    query = normal(num_tokens, case.num_heads, case.head_dim)
+    query[starts[-1] :] = NAN
+    for seq, (query_len, context_len) in enumerate(zip(query_lens, case.context_lens, strict=True)):
+        if context_len == 0:
+            query[starts[seq] : starts[seq + 1]] = NAN
+        if case.window:
+            oldest = max(context_len - query_len - case.window + 1, 0)
+            block_tables[seq, : oldest // case.block_size] = POISON_ENTRY
     return Inputs(
         keys,
         values,
@@ -57,7 +67,7 @@ def make_inputs(case: Case, device: str = "cpu", seed: int = 0) -> Inputs:
         v_pool,
         block_tables.to(device),
         torch.tensor(case.context_lens, dtype=torch.int32, device=device),
-        normal(num_tokens, case.num_heads, case.head_dim).to(device),
+        query.to(device),
         starts.to(device),
         torch.randn(case.num_heads, generator=generator).to(device) if case.sinks else None,
     )

@@ -188,9 +188,10 @@ def _with_values(case: Case, device: str, of_tokens: Callable[[torch.Tensor], An
     for seq, context_len in enumerate(case.context_lens):
         tokens = torch.arange(context_len)
         inputs.values[seq].copy_(of_tokens(tokens))
-        tokens = tokens.to(device)
-        blocks = inputs.block_tables[seq, tokens // case.block_size].long()
-        inputs.v_pool[blocks, tokens % case.block_size] = inputs.values[seq].to(device)
+        blocks = inputs.block_tables.cpu()[seq, tokens // case.block_size].long()
+        kept = blocks < len(inputs.v_pool)  # others were freed, in front of the window
+        slots = (tokens % case.block_size)[kept].to(device)
+        inputs.v_pool[blocks[kept].to(device), slots] = inputs.values[seq][kept].to(device)
     return inputs
 
 

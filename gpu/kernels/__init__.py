@@ -4,10 +4,11 @@ from .contiguous_decode import contiguous_decode
 from .copy_blocks import copy_blocks
 from .launch import Launch, is_interpreted
 from .merge import merge_partials
-from .paged_decode import paged_decode, workspace_elements
+from .paged_decode import paged_decode
 from .paged_prefill import paged_prefill
 from .store_kv import store_kv
 from .swap_blocks import swap_blocks
+from .workspace import workspace_elements
 
 __all__ = [
     "store_kv",

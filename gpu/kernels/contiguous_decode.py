@@ -4,6 +4,7 @@ import torch
 
 from ..arguments.operations import check_contiguous
 from ..arguments.scores import Scores
+from ..arguments.tensors import make_out
 from ..arguments.tuning import SplitPlan, Tuning
 from .paged_decode import decode_launches, default_split
 
@@ -33,8 +34,7 @@ def contiguous_decode(
     Returns `out`, of the query's shape and dtype. Raises KernelInputError before any launch.
     """
     scores = Scores(scale, window, soft_cap, sinks)
-    if out is None:
-        out = torch.empty_like(query, memory_format=torch.contiguous_format)
+    out = make_out(query, out)
     check_contiguous(query, k, v, context_lens, scores, out, check_lens_fit)
     split = split or default_split(query, k, k.shape[1])
     for launch in decode_launches(

@@ -6,6 +6,7 @@ import triton.language as tl
 
 from ..arguments.operations import check_decode
 from ..arguments.scores import Scores
+from ..arguments.tensors import check_kind, make_out
 from ..arguments.tuning import (
     SplitPlan,
     Tuning,
@@ -14,10 +15,10 @@ from ..arguments.tuning import (
     padded,
     plan_splits,
 )
-from ..errors import KernelInputError
 from .attend import add_sink, attend, load_rows, normalise, store_rows
 from .launch import Launch
 from .merge import merge_launch
+from .workspace import parts_in
 
 
 @triton.jit(do_not_specialize=["window", "min_split_tokens", "table_row_stride"])
@@ -164,8 +165,7 @@ def paged_decode(
     Returns `out`, of the query's shape and dtype. Raises KernelInputError before any launch.
     """
     scores = Scores(scale, window, soft_cap, sinks)
-    if out is None:
-        out = torch.empty_like(query, memory_format=torch.contiguous_format)
+    out = make_out(query, out)
     check_decode(query, k_pool, v_pool, block_tables, context_lens, scores, out, check_table)
     if split is None:
         max_context_len = block_tables.shape[1] * k_pool.shape[1]
@@ -187,11 +187,6 @@ def default_split(query: torch.Tensor, k_pool: torch.Tensor, max_context_len: in
     )
 
 
-def workspace_elements(num_seqs: int, num_heads: int, head_dim: int, split: SplitPlan) -> int:
-    """fp32 elements that split decode needs for its parts; 0 if nothing is split."""
-    return num_seqs * num_heads * split.num_splits * (head_dim + 2) if split.num_splits > 1 else 0
-
-
 def decode_launches(
     query: torch.Tensor,
     k_pool: torch.Tensor,
@@ -208,13 +203,17 @@ def decode_launches(
 
     Without tables KV is contiguous.
     """
+    check_kind("split", split, SplitPlan)
+    check_kind("tuning", tuning, Tuning)
     num_seqs, num_heads, head_dim = query.shape
     block_size, num_kv_heads = k_pool.shape[1:3]
     tuning = tuning or decode_tuning(head_dim, query.dtype)
     is_split = split.num_splits > 1
     partials = maxima = sums = None
     if is_split:
-        partials, maxima, sums = _parts(query, split, workspace)
+        others = {"query": query, "k_pool": k_pool, "v_pool": v_pool, "sinks": scores.sinks}
+        others |= {"block_tables": block_tables, "context_lens": context_lens, "out": out}
+        partials, maxima, sums = parts_in(workspace, query, split, others)
     kernel = Launch(
         decode_kernel,
         (num_seqs, num_kv_heads, split.num_splits),
@@ -263,27 +262,3 @@ def decode_launches(
         return [kernel]
     merge = merge_launch(partials, maxima, sums, scores.logit_scale, scores.sinks, out)
     return [kernel, merge]
-
-
-def _parts(
-    query: torch.Tensor, split: SplitPlan, workspace: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Views of the workspace: partial outputs, their largest scores, and their denominators."""
-    num_seqs, num_heads, head_dim = query.shape
-    wanted = workspace_elements(num_seqs, num_heads, head_dim, split)
-    if workspace is None:
-        workspace = torch.empty(wanted, dtype=torch.float32, device=query.device)
-    elif workspace.dtype != torch.float32 or workspace.device != query.device:
-        raise KernelInputError(
-            f"workspace is {workspace.dtype} on {workspace.device}; "
-            f"it must be torch.float32 on {query.device}"
-        )
-    elif workspace.dim() != 1 or workspace.numel() < wanted or not workspace.is_contiguous():
-        raise KernelInputError(
-            f"workspace has shape {list(workspace.shape)}; it must be a contiguous [{wanted}] or more"
-        )
-    num_parts = num_seqs * num_heads * split.num_splits
-    shape = (num_seqs, num_heads, split.num_splits)
-    partials = workspace[: num_parts * head_dim].view(*shape, head_dim)
-    maxima, sums = workspace[num_parts * head_dim : wanted].view(2, *shape)
-    return partials, maxima, sums

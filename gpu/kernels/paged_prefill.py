@@ -6,6 +6,7 @@ import triton.language as tl
 
 from ..arguments.operations import check_prefill
 from ..arguments.scores import Scores
+from ..arguments.tensors import check_kind, make_out
 from ..arguments.tuning import Tuning, padded, prefill_tuning
 from .attend import add_sink, attend, load_rows, normalise, store_rows
 from .launch import Launch
@@ -68,7 +69,7 @@ def prefill_kernel(
     start = tl.load(starts_ptr + seq)
     end = tl.load(starts_ptr + seq + 1, mask=is_seq, other=0)
     end = tl.where(is_seq, end, num_tokens)
-    context_len = tl.load(lens_ptr + seq, mask=is_seq, other=0)
+    context_len = tl.maximum(tl.load(lens_ptr + seq, mask=is_seq, other=0), 0)
     query_len = end - start
     first_query = (tile - (start // QUERY_TILE + seq)) * QUERY_TILE
 
@@ -157,9 +158,8 @@ def paged_prefill(
 
     Returns `out`, of the query's shape and dtype. Raises KernelInputError before any launch.
     """
-    if out is None:
-        out = torch.empty_like(query, memory_format=torch.contiguous_format)
     scores = Scores(scale, window, soft_cap, sinks)
+    out = make_out(query, out)
     check_prefill(
         query, k_pool, v_pool, block_tables, query_starts, context_lens, scores, out, check_table
     )
@@ -181,6 +181,7 @@ def prefill_launch(
     tuning: Tuning | None,
 ) -> Launch:
     """The launch behind `paged_prefill`, of arguments that `check_prefill` has passed."""
+    check_kind("tuning", tuning, Tuning)
     num_tokens, num_heads, head_dim = query.shape
     num_seqs = context_lens.shape[0]
     block_size, num_kv_heads = k_pool.shape[1:3]

@@ -43,13 +43,13 @@ import torch
 from kvtwin.gpu.arguments import plan_splits
 from kvtwin.gpu.kernels import paged_decode, paged_prefill, store_kv
 from kvtwin.gpu.tools.fake_driver import compile_only
-pool = torch.zeros(300, 16, 2, 64, dtype=torch.float16)
+pool, v_pool = torch.zeros(2, 300, 16, 2, 64, dtype=torch.float16)
 with compile_only(90) as launches:
     for num_seqs in (1, 3, 16):
         query = torch.zeros(num_seqs, 4, 64, dtype=torch.float16)
         lens, starts = torch.zeros(num_seqs).int(), torch.zeros(num_seqs + 1).int()
         rows = torch.zeros(num_seqs, 2, 64, dtype=torch.float16)
-        store_kv(rows, rows, pool, pool, lens.long())
+        store_kv(rows, rows, pool, v_pool, lens.long())
         for max_len in (1, 15, 16, 17, 1000, 4096):
             table = torch.zeros(num_seqs, -(-max_len // 16)).int()
             for multiprocessors in (1, 20, 132):

@@ -10,6 +10,7 @@ from log_inputs import NAN, Paged, ints, normal, tables
 
 from kvtwin.gpu.arguments import SplitPlan, SwapMove, allocate_host_pool
 from kvtwin.gpu.errors import KernelInputError
+from kvtwin.gpu.tools.overflow import int32_checks
 
 
 def pool() -> Paged:
@@ -36,7 +37,7 @@ DECODE_MISTAKES: list[tuple[str, Change, str]] = [
     ("query", lambda q: q[0], "query has 2 dimensions [4, 64]; it must have 3"),
     ("query", lambda q: q.float(), "query is torch.float32; k_pool is torch.float16"),
     ("query", lambda q: q[:, :3], "query has 3 heads; it must be a multiple of the 2 KV heads"),
-    ("query", lambda q: q[..., :32], "query has head dim 32; the pool has 64"),
+    ("query", lambda q: q[..., :32], "query has head dim 32; k_pool has 64"),
     ("query", lambda q: q[..., ::2], "query has stride 2 in its last dimension; it must be 1"),
     ("query", lambda q: q.to("meta"), "query is on meta; it must be on cpu"),
     (
@@ -54,7 +55,7 @@ DECODE_MISTAKES: list[tuple[str, Change, str]] = [
     ("v_pool", lambda v: v[:2], "v_pool has shape [2, 4, 2, 64]; k_pool has [3, 4, 2, 64]"),
     ("v_pool", lambda v: v.bfloat16(), "v_pool is torch.bfloat16; k_pool is torch.float16"),
     ("block_tables", lambda t: t.long(), "block_tables is torch.int64; it must be torch.int32"),
-    ("block_tables", lambda t: t[0], "block_tables has shape [2]; it must be [1, ...]"),
+    ("block_tables", lambda t: t[0], "block_tables has 1 dimensions [2]; it must have 2"),
     (
         "block_tables",
         lambda t: t.repeat(2, 1),
@@ -66,13 +67,14 @@ DECODE_MISTAKES: list[tuple[str, Change, str]] = [
         "block_tables has stride 2 in its last dimension; it must be 1",
     ),
     ("context_lens", lambda n: n.long(), "context_lens is torch.int64; it must be torch.int32"),
-    ("context_lens", lambda n: n[None], "context_lens has shape [1, 1]; it must be [1]"),
+    ("context_lens", lambda n: n[None], "context_lens has 2 dimensions [1, 1]; it must have 1"),
     ("out", lambda out: out.float(), "out is torch.float32; query is torch.float16"),
     ("scale", lambda scale: 0.0, "scale is 0.0; it must be positive and finite"),
     ("scale", lambda scale: NAN, "scale is nan; it must be positive and finite"),
     ("window", lambda window: -1, "window is -1; it must be 0 (all) or more"),
     ("soft_cap", lambda cap: -1.0, "soft_cap is -1.0; it must be 0 (none) or positive and finite"),
     ("sinks", lambda sinks: torch.zeros(3), "sinks has shape [3]; it must be [4]"),
+    ("sinks", lambda sinks: torch.zeros(4, device="meta"), "sinks is on meta; it must be on cpu"),
     ("sinks", lambda sinks: torch.zeros(4).int(), "sinks is torch.int32; it must be float16"),
 ]
 
@@ -107,10 +109,30 @@ def test_a_workspace_must_hold_the_parts(
         kernels.paged_decode(**arguments, workspace=workspace)
 
 
-@pytest.mark.parametrize("numbers", [(0, 1), (1, 0), (-1, 256)])
-def test_a_split_plan_counts_from_one(numbers: tuple[int, int]) -> None:
-    with pytest.raises(KernelInputError, match="both numbers must be at least 1"):
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [
+        ((0, 1), "num_splits must be an integer from 1 to 64"),
+        ((-1, 256), "num_splits must be an integer from 1 to 64"),
+        ((65, 1), "num_splits must be an integer from 1 to 64"),
+        ((2.0, 1), "num_splits must be an integer from 1 to 64"),
+        ((1, 0), "min_split_tokens must be an integer from 1 to 1073741824"),
+        ((1, 2**31), "min_split_tokens must be an integer from 1 to 1073741824"),
+        ((3, 2**30), "3221225472 tokens at least; they must be 1073741824 or less"),
+    ],
+)
+def test_a_split_plan_counts_from_one_in_32_bits(numbers: tuple[int, int], message: str) -> None:
+    with pytest.raises(KernelInputError, match=message):
         SplitPlan(*numbers)
+
+
+def test_the_largest_split_plan_runs(on: dict[str, Any]) -> None:
+    """The last split would begin 64 x 2^24 tokens behind the first: no begin wraps."""
+    kernels = on["triton-interpret"].ops
+    whole = kernels.paged_decode(**decode_arguments() | {"out": None})
+    split = SplitPlan(64, 2**24)
+    with int32_checks():
+        assert torch.equal(kernels.paged_decode(**decode_arguments(), split=split), whole)
 
 
 @pytest.mark.parametrize(
@@ -139,23 +161,12 @@ def test_prefill_refuses(
         )
 
 
-def test_prefill_checks_what_its_first_query_sees(ops: Any) -> None:
-    """Entries in front of every window may be anything; the first query reaches furthest back."""
-    paged = Paged(4, 4)
-    paged.put(0, 16, [0, 1, 2, 3])
-    arguments = (paged.k, paged.v, tables([99, 99, 2, 3]), ints(0, 5), ints(16))
-    options = {"scale": 0.125, "check_table": True}
-    # Query tokens 11 to 15 with a window of 4 see tokens 8 and later: blocks 2 and 3.
-    assert ops.paged_prefill(paged.query(1, 5), *arguments, window=4, **options).isfinite().all()
-    with pytest.raises(KernelInputError, match=re.escape("block_tables[0, 1] is 99")):
-        ops.paged_prefill(paged.query(1, 5), *arguments, window=5, **options)
-
-
 @pytest.mark.parametrize(
     ("key_rows", "slots", "message"),
     [
         (2, (5, 12), "slot_mapping[1] is 12; it must be below 12, or negative"),
         (2, (5, 5), "slot_mapping[1] is 5, as slot_mapping[0] is"),
+        (3, (-1, 0, 0), "slot_mapping[2] is 0, as slot_mapping[1] is"),
         (1, (5, 6), "key has shape [1, 2, 64]; it must be [2 or more, 2, 64]"),
     ],
 )
@@ -171,7 +182,9 @@ def test_store_takes_64_bit_slots_in_one_dimension(ops: Any) -> None:
     paged, rows = Paged(3, 4), normal(1, 2, 2, 64)
     with pytest.raises(KernelInputError, match=r"slot_mapping is torch\.int32; it must be torch"):
         ops.store_kv(rows, rows, paged.k, paged.v, ints(0, 1))
-    with pytest.raises(KernelInputError, match=r"slot_mapping has shape \[1, 2\]; it must be 1-D"):
+    with pytest.raises(
+        KernelInputError, match=r"slot_mapping has 2 dimensions \[1, 2\]; it must h"
+    ):
         ops.store_kv(rows, rows, paged.k, paged.v, torch.tensor([[0, 1]]))
 
 
@@ -181,7 +194,8 @@ def test_store_takes_64_bit_slots_in_one_dimension(ops: Any) -> None:
         ([[0, 3]], "pairs[0] is (0, 3); ids must be below 3"),
         ([[0, 1], [2, 1]], "pairs[1] copies to block 1, which another pair of the call uses too"),
         ([[0, 1], [1, 2]], "pairs[0] copies to block 1, which another pair of the call uses too"),
-        ([0, 1], "pairs has shape [2]; it must be [num_pairs, 2]"),
+        ([0, 1], "pairs has 1 dimensions [2]; it must have 2"),
+        ([[0, 1, 2]], "pairs has shape [1, 3]; it must be [num_pairs, 2]"),
     ],
 )
 def test_copy_refuses(ops: Any, pairs: list[Any], message: str) -> None:
@@ -195,9 +209,11 @@ def test_copy_refuses(ops: Any, pairs: list[Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("move", "message"),
     [
-        (SwapMove(True, 3, 0), "moves[1].device_block is 3; it must be from 0 to 2"),
-        (SwapMove(False, -1, 0), "moves[1].device_block is -1; it must be from 0 to 2"),
-        (SwapMove(False, 0, 2), "moves[1].host_block is 2; it must be from 0 to 1"),
+        (SwapMove(True, 3, 0), "moves[1].device_block is 3; it must be an integer from 0 to 2"),
+        (SwapMove(False, -1, 0), "moves[1].device_block is -1; it must be an integer from 0 to 2"),
+        (SwapMove(False, 0, 2), "moves[1].host_block is 2; it must be an integer from 0 to 1"),
+        (SwapMove(False, 1.0, 0), "moves[1].device_block is 1.0; it must be an integer from 0"),
+        ((True, 0, 0), "moves[1] is tuple; it must be a SwapMove"),
     ],
 )
 def test_swap_refuses_all_moves_for_one(ops: Any, move: SwapMove, message: str) -> None:

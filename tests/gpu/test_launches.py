@@ -33,14 +33,14 @@ def ints(*shape: int) -> torch.Tensor:
 
 
 def test_no_operation_reads_from_the_device(recorded: list[Launch]) -> None:
-    pool, query = meta(9, 16, 2, 64), meta(5, 8, 64)
+    pool, v_pool, query = meta(9, 16, 2, 64), meta(9, 16, 2, 64), meta(5, 8, 64)
     paged_decode(query, pool, pool, ints(5, 7), ints(5), scale=0.1)
     paged_decode(query, pool, pool, ints(5, 7), ints(5), scale=0.1, split=SplitPlan(4))
     paged_prefill(query, pool, pool, ints(3, 7), ints(4), ints(3), scale=0.1, window=4)
     kv = meta(5, 30, 2, 64)
     contiguous_decode(query, kv, kv, ints(5), scale=0.1, soft_cap=3.0)
     rows = meta(5, 2, 64)
-    store_kv(rows, rows, pool, pool, meta(5, dtype=torch.int64))
+    store_kv(rows, rows, pool, v_pool, meta(5, dtype=torch.int64))
     assert [launch.kernel.fn.__name__ for launch in recorded] == [
         "decode_kernel",
         "decode_kernel",

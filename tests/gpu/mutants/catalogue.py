@@ -27,6 +27,7 @@ OPERATIONS = {
     "kernels/attend.py": ("paged_decode", "paged_prefill"),
     "kernels/merge.py": ("merge_partials", "paged_decode"),
     "kernels/paged_decode.py": ("paged_decode", "contiguous_decode"),
+    "kernels/workspace.py": ("paged_decode",),
     "kernels/paged_prefill.py": ("paged_prefill",),
     "kernels/store_kv.py": ("store_kv",),
     "kernels/copy_blocks.py": ("copy_blocks", "swap_blocks"),

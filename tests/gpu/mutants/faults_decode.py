@@ -3,6 +3,7 @@
 from mutant import Mutant
 
 DECODE = "kernels/paged_decode.py"
+WORKSPACE = "kernels/workspace.py"
 
 FAULTS = [
     Mutant("decode: 32-bit sequence", DECODE, "tl.program_id(0).to(tl.int64)", "tl.program_id(0)"),
@@ -166,6 +167,12 @@ FAULTS = [
         "        row_max += tl.log2(tl.where(row_sum == 0.0, 1.0, row_sum)) / log2_scale\n"
         "        tl.store(maxima_ptr + parts, row_max, mask=is_head)\n"
         "        tl.store(sums_ptr + parts, tl.minimum(row_sum, 1.0), mask=is_head)\n",
+    ),
+    Mutant(
+        "decode: largest scores where the parts are",
+        WORKSPACE,
+        "workspace[num_parts * head_dim :]",
+        "workspace[: 2 * num_parts]",
     ),
     Mutant("decode: sums of splits lost", DECODE, "parts, row_sum, mask", "parts, row_max, mask"),
     Mutant(
