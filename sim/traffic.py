@@ -132,10 +132,15 @@ def prefill_traffic(
     return Traffic(+read, +Counter(out=num_tokens * shape.query_row_bytes))
 
 
-def store_traffic(num_tokens: int, num_padding: int, shape: AttentionShape) -> Traffic:
-    """Traffic of writing the KV of `num_tokens` new tokens, beside `num_padding` rows of padding."""
+def store_traffic(
+    num_tokens: int, num_padding: int, shape: AttentionShape, *, programs_per_token: int = 1
+) -> Traffic:
+    """Traffic of writing the KV of `num_tokens` new tokens, beside `num_padding` rows of padding.
+
+    Each program of a token, which takes some of its heads, looks the slot up.
+    """
     row_bytes = num_tokens * shape.kv_row_bytes
-    slot_bytes = (num_tokens + num_padding) * SLOT_BYTES
+    slot_bytes = (num_tokens + num_padding) * programs_per_token * SLOT_BYTES
     return Traffic(
         +Counter(key=row_bytes, value=row_bytes, slots=slot_bytes),
         +Counter(k=row_bytes, v=row_bytes),

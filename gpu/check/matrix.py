@@ -83,6 +83,8 @@ def _more(kernel: str, plain: Case) -> Iterator[Case]:
         yield replace(plain, context_lens=(100, 70), query_lens=(90, 70), tile_tokens=0)
     if kernel == "store_kv":
         yield replace(plain, num_padding=3, is_quick=True)
+        # More heads than a program takes, of which the last takes one.
+        yield replace(plain, num_kv_heads=33, head_dim=128, context_lens=(0, 3))
     if kernel in ATTENTION:
         # Blocks as large as a tile, longer than one, and contexts around both.
         yield replace(plain, block_size=16, tile_tokens=32)

@@ -42,7 +42,13 @@ def traffic_of(case: Case, tuning: Tuning) -> Traffic:
             query_tile_tokens=max(1, tuning.query_rows // padded(case.group, 1)),
         )
     if case.kernel == "store_kv":
-        return store_traffic(sum(case.context_lens), case.num_padding, shape)
+        heads = min(padded(case.num_kv_heads, 1), 4096 // padded(case.head_dim, 1))
+        return store_traffic(
+            sum(case.context_lens),
+            case.num_padding,
+            shape,
+            programs_per_token=-(-case.num_kv_heads // heads),
+        )
     if case.kernel == "merge_partials":
         return _merge_traffic(case)
     if case.kernel in ("copy_blocks", "swap_blocks"):

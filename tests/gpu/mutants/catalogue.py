@@ -19,6 +19,7 @@ RESULTS = (
     "tests/gpu/test_kernel_matrix.py",
     "tests/gpu/test_extreme_scores.py",
     "tests/gpu/test_large_scores.py",
+    "tests/gpu/test_sinks.py",
     "tests/gpu/test_swap_order.py",
 )
 OFFSETS = ("tests/gpu/test_long_strides.py", "tests/gpu/test_large_pools.py")

@@ -11,6 +11,12 @@ FAULTS = [
     Mutant("store: 32-bit token", STORE, "tl.program_id(0).to(tl.int64)", "tl.program_id(0)"),
     Mutant("store: 32-bit head", STORE, "    heads = heads.to(tl.int64)\n", ""),
     Mutant(
+        "store: first heads in every program",
+        STORE,
+        "tl.program_id(1) * HEADS + tl.arange(0, HEADS)",
+        "tl.arange(0, HEADS)",
+    ),
+    Mutant(
         "store: padding overwrites the last slot",
         STORE,
         "slot_id >= 0, NUM_KV_HEADS",
