@@ -1,0 +1,194 @@
+"""Block tables: who gets which blocks, and what of them can be found later (vllm/v1/core/kv_cache_manager.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from typing import NamedTuple, Protocol
+
+from .block_pool import NULL_BLOCK, BlockPool, CacheListener
+from .groups import FullAttention, alike, group_managers
+from .request import Request
+from .settings import SchedulerSettings
+
+
+class Hit(NamedTuple):
+    """What the pool has of a prompt."""
+
+    blocks: list[list[int]]  # by group
+    num_tokens: int
+    boundary: int  # tokens that some group had, if the others did not; else 0
+
+
+class Listener(CacheListener, Protocol):
+    """Who is told about blocks, in the order of things."""
+
+    def taken(self, request: Request, group: int, blocks: Seq[int]) -> None: ...
+
+    def found(self, request: Request, hit: Hit) -> None: ...
+
+    def stored(self, request: Request, group: int, begin: int, stored: Seq[bool]) -> None: ...
+
+    def released(self, request: Request, group: int, blocks: Seq[int]) -> None: ...
+
+
+class CacheManager:
+    """All groups over one pool; a request gets what all of them need, or nothing."""
+
+    def __init__(self, settings: SchedulerSettings) -> None:
+        self.settings = settings
+        self.pool = BlockPool(settings.num_gpu_blocks, settings.free_to_back)
+        self.groups = group_managers(self.pool, settings)
+        self.listener: Listener | None = None
+        self._alike = alike(self.groups)
+        self._caches = settings.enable_prefix_caching
+        self._max_model_len = settings.max_model_len
+        self._no_hit = Hit([[] for _ in self.groups], 0, 0)
+        self._has_windows = any(group.window is not None for group in self.groups)
+        # With one group every full block counts, with several those that all of them can resume behind.
+        self._alignment = settings.alignment if len(self.groups) > 1 else 1
+
+    def listen(self, listener: Listener) -> None:
+        """Tell `listener` from now on."""
+        self.listener = self.pool.listener = listener
+
+    def find(self, request: Request) -> Hit:
+        """The longest prefix of its known tokens but the last one that is in the pool for every group."""
+        if not self._caches:
+            return self._no_hit
+        most = request.known - 1
+        if len(self.groups) == 1:
+            group = self.groups[0]
+            hits = group.longest_hit([group.keys(request, most // group.block_size)])
+            return Hit(hits, len(hits[0]) * group.block_size, 0)
+        return self._find_in_all(request, most)
+
+    def _find_in_all(self, request: Request, most: int) -> Hit:
+        # Each kind may shorten what the others have, until all have the same.
+        num_tokens, longest = most, 0
+        hits: list[list[int] | None] = [None] * len(self.groups)
+        once = len(self._alike) == 2 and self._alike[0][0].window is None
+        while True:
+            shortest = num_tokens
+            for members in self._alike:
+                first = members[0]
+                size = first.block_size
+                has = hits[first.number]
+                if first.window is None and has is not None:
+                    shortest = min(shortest, len(has) * size)
+                    continue
+                rows = [group.keys(request, shortest // size) for group in members]
+                found = first.longest_hit(rows)
+                shortest = len(found[0]) * size
+                if first.window is None:
+                    shortest -= shortest % self._alignment
+                for group, hit in zip(members, found, strict=True):
+                    hits[group.number] = hit[: shortest // size]
+                longest = max(longest, shortest)
+            if shortest >= num_tokens:
+                break
+            num_tokens = shortest
+            if once:
+                break
+        blocks = [
+            (hit or [])[: num_tokens // group.block_size]
+            for group, hit in zip(self.groups, hits, strict=True)
+        ]
+        return Hit(blocks, num_tokens, longest if longest > num_tokens else 0)
+
+    def admit(self, request: Request, hit: Hit, num_tokens: int, beside_others: bool) -> bool:
+        """Room for the tokens found and `num_tokens` behind them. False, and no change, if there is none."""
+        settings, free = self.settings, len(self.pool.free)
+        if beside_others:
+            free -= settings.watermark_blocks
+        known = min(request.known, self._max_model_len)
+        if settings.scheduler_reserve_full_isl and self._num_missing(hit, known, True) > free:
+            return False
+        num_tokens = min(hit.num_tokens + num_tokens, self._max_model_len)
+        if self._num_missing(hit, num_tokens, False) > free:
+            return False
+        request.tables = []
+        for group, blocks in zip(self.groups, hit.blocks, strict=True):
+            skipped = group.num_skipped_blocks(hit.num_tokens)
+            self.pool.touch(blocks[skipped:])
+            request.tables.append([NULL_BLOCK] * skipped + blocks[skipped:])
+        request.num_stored = [len(table) for table in request.tables]
+        if self.listener is not None and hit.num_tokens:
+            self.listener.found(request, hit)
+        self._take(request, num_tokens)
+        return True
+
+    def _num_missing(self, hit: Hit, num_tokens: int, whole: bool) -> int:
+        """Blocks that leave the free queue if the first `num_tokens` tokens get room."""
+        num_missing = 0
+        for group, blocks in zip(self.groups, hit.blocks, strict=True):
+            needed = -(-num_tokens // group.block_size)
+            if whole and group.max_admission_blocks is not None:
+                needed = min(needed, group.max_admission_blocks)
+            skipped = group.num_skipped_blocks(hit.num_tokens)
+            num_missing += max(0, needed - max(skipped, len(blocks)))
+            num_missing += self.pool.num_free_of(blocks[skipped:])
+        return num_missing
+
+    def extend(self, request: Request, num_tokens: int) -> bool:
+        """Room for `num_tokens` more tokens. False if there is none; windows may have given blocks back all the same."""
+        if self._has_windows:
+            self._release_skipped(request, max(0, request.computed - request.in_flight))
+        num_tokens = min(request.computed + num_tokens, self._max_model_len)
+        num_missing = 0
+        for group, table in zip(self.groups, request.tables, strict=True):
+            num_missing += max(0, -(-num_tokens // group.block_size) - len(table))
+        if num_missing > len(self.pool.free):
+            return False
+        if num_missing or self._caches:
+            self._take(request, num_tokens)
+        return True
+
+    def _release_skipped(self, request: Request, num_tokens: int) -> None:
+        for group in self.groups:
+            blocks = group.take_skipped(request, num_tokens)
+            if blocks:
+                self._release(request, group, blocks)
+
+    def _take(self, request: Request, num_tokens: int) -> None:
+        for group, table in zip(self.groups, request.tables, strict=True):
+            num_missing = -(-num_tokens // group.block_size) - len(table)
+            if num_missing > 0:
+                blocks = self.pool.take(num_missing)
+                table += blocks
+                if self.listener is not None:
+                    self.listener.taken(request, group.number, blocks)
+        if self._caches:
+            self.store(request, min(num_tokens, request.known))
+
+    def store(self, request: Request, num_tokens: int) -> None:
+        """Full blocks among the first `num_tokens` tokens can be found from now on."""
+        num_tokens -= num_tokens % self._alignment
+        for group in self.groups:
+            begin, end = request.num_stored[group.number], num_tokens // group.block_size
+            if begin < end:
+                self._store(request, group, begin, end)
+
+    def _store(self, request: Request, group: FullAttention, begin: int, end: int) -> None:
+        pool, table = self.pool, request.tables[group.number]
+        kept = group.is_kept(request, begin, end)
+        stored = [
+            table[index] != NULL_BLOCK and (kept is None or kept[index - begin])
+            for index in range(begin, end)
+        ]
+        for index, is_stored in enumerate(stored, begin):
+            if is_stored:
+                pool.store(table[index], group.key(request, index))
+        request.num_stored[group.number] = end
+        if self.listener is not None:
+            self.listener.stored(request, group.number, begin, stored)
+
+    def free(self, request: Request) -> None:
+        """Take everything back, group by group, the end of each table first."""
+        for group, table in zip(self.groups, request.tables, strict=True):
+            self._release(request, group, table[::-1])
+        request.tables = []
+
+    def _release(self, request: Request, group: FullAttention, blocks: Seq[int]) -> None:
+        self.pool.release(blocks)
+        if self.listener is not None:
+            self.listener.released(request, group.number, blocks)

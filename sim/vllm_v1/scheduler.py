@@ -1,0 +1,328 @@
+"""Who computes how many tokens in the next step (vllm/v1/core/sched/scheduler.py)."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import NamedTuple
+
+from .cache_manager import CacheManager
+from .request import Request
+from .settings import SchedulerSettings
+from .waiting import waiting_queue
+
+_serial = attrgetter("serial")
+# By step: requests with the serial they had when they were put there. It is a new one after a preemption.
+Calendar = dict[int, list[tuple[int, Request]]]
+
+
+class Admission(NamedTuple):
+    """A request that joined the running ones."""
+
+    request: Request
+    resumed: bool
+    num_hit_tokens: int
+
+
+class Scheduled:
+    """What one call of `Scheduler.schedule` decided."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+        # Requests that do not decode, with the tokens that they compute, in the order of the batch; and whether each
+        # of them has caught up with what is known, so that it gets a token.
+        self.chunks: list[tuple[Request, int]] = []
+        self.gets_token: list[bool] = []
+        self.left_out: list[Request] = []  # decoding ones that compute nothing
+        self.preempted: list[Request] = []
+        self.admitted: list[Admission] = []
+        self.num_tokens = 0
+
+
+class Scheduler:
+    """Running requests in order of admission first, then the queue, within one token budget.
+
+    A request that decodes computes one token in every step. It needs a visit where its table grows, where a block becomes
+    full and where a window moves on. Others are not touched as long as the budget reaches everybody. With
+    asynchronous scheduling nobody counts as decoding, and everybody is visited in every step.
+    """
+
+    def __init__(self, settings: SchedulerSettings) -> None:
+        self.settings = settings
+        self.cache = CacheManager(settings)
+        self.waiting = waiting_queue(settings.policy)
+        self.running: dict[int, Request] = {}  # by serial, which is the order of admission
+        self.step = 0
+        self.num_decoding = 0
+        self.sum_offsets = 0  # of the decoding ones
+        self._prefilling: dict[int, Request] = {}  # running ones that do not decode
+        self._visits: Calendar = {}
+        self._finishes: Calendar = {}
+        self._num_admissions = 0
+        self._async = settings.async_scheduling
+        self._caches = settings.enable_prefix_caching
+        self._fcfs = settings.policy == "fcfs"
+        self._has_windows = any(group.window is not None for group in self.cache.groups)
+        self._rhythms = [(group.block_size, group.window) for group in self.cache.groups]
+
+    def add(self, request: Request) -> None:
+        """A request has arrived."""
+        self.waiting.add(request)
+
+    def end(self, request: Request) -> None:
+        """It has its last token, or its client has left."""
+        request.ended = True
+        if request.running:
+            self._stop(request)
+            self.cache.free(request)
+        else:
+            self.waiting.remove(request)
+
+    def settle(self, request: Request) -> None:
+        """Bring `computed` and `known` of a decoding request up to date, between two steps."""
+        request.computed = self.step + request.offset
+        request.known = request.computed + 1
+
+    def _stop(self, request: Request) -> None:
+        """It no longer runs."""
+        request.running = False
+        del self.running[request.serial]
+        if request.decodes:
+            self.settle(request)
+            request.decodes = False
+            self.num_decoding -= 1
+            self.sum_offsets -= request.offset
+        else:
+            del self._prefilling[request.serial]
+
+    def schedule(self) -> Scheduled:
+        """Decide the next step. What it computes counts as computed from then on."""
+        settings, scheduled = self.settings, Scheduled(self.step)
+        threshold, num_requests = 0, len(self.running) + len(self.waiting)
+        if num_requests > 1 and settings.long_prefill_token_threshold:
+            threshold = settings.long_prefill_token_threshold
+            if settings.long_prefill_token_threshold_adaptive:
+                threshold = max(threshold, settings.max_num_batched_tokens // num_requests)
+        budget = self._schedule_running(scheduled, threshold)
+        if not scheduled.preempted and self.waiting:
+            budget = self._admit(scheduled, budget, threshold)
+        scheduled.num_tokens = settings.max_num_batched_tokens - budget
+        self.step += 1
+        for request, num_tokens in scheduled.chunks:
+            request.computed += num_tokens
+            request.in_flight += num_tokens
+            gets_token = request.computed >= request.known + request.placeholders
+            scheduled.gets_token.append(gets_token)
+            if gets_token and self._async:
+                request.placeholders += 1
+        return scheduled
+
+    def batch(self, scheduled: Scheduled) -> list[tuple[Request, int]]:
+        """Everybody who computes in this step, in order, with the number of tokens. Before the next schedule."""
+        chunks = {id(request): num_tokens for request, num_tokens in scheduled.chunks}
+        left_out = set(map(id, scheduled.left_out))
+        return [
+            (request, chunks.get(id(request), 1))
+            for request in self.running.values()
+            if id(request) in chunks or (request.decodes and id(request) not in left_out)
+        ]
+
+    def _schedule_running(self, scheduled: Scheduled, threshold: int) -> int:
+        """Tokens for those who run. Returns the budget that is left."""
+        step, budget = self.step, self.settings.max_num_batched_tokens
+        visits = [
+            request
+            for serial, request in self._visits.pop(step, ())
+            if request.serial == serial and request.decodes and request.wake_step == step
+        ]
+        wanted = self.num_decoding
+        for request in self._prefilling.values():
+            missing = request.known + request.placeholders - request.computed
+            wanted += missing if not threshold or missing < threshold else threshold
+        everybody = wanted > budget
+        if everybody:
+            visits = list(self.running.values())
+        else:
+            budget -= self.num_decoding - len(visits)  # the others take their token unseen
+            visits += self._prefilling.values()
+            visits.sort(key=_serial)
+        for number, request in enumerate(visits):
+            if not request.running:  # preempted in this step
+                continue
+            if budget <= 0:
+                self._leave_out(scheduled, visits[number:])
+                break
+            if request.decodes:
+                if request.wake_step != step:
+                    budget -= 1
+                    continue
+                self.settle(request)
+                num_tokens = 1
+            else:
+                num_tokens = self._num_wanted(request, threshold, budget)
+                if not num_tokens:
+                    continue
+            while not self.cache.extend(request, num_tokens):
+                victim = self._victim()
+                budget += self._preempt(scheduled, victim, request, everybody)
+                if victim is request:
+                    break
+            if not request.running:
+                behind = [other for other in self.running.values() if other.serial > request.serial]
+                if not everybody:  # they had their token in advance
+                    budget += sum(other.decodes and other.wake_step != step for other in behind)
+                self._leave_out(scheduled, behind)
+                break
+            budget -= num_tokens
+            if request.decodes:
+                self._sleep(request, request.computed + 1)
+            else:
+                scheduled.chunks.append((request, num_tokens))
+        return budget
+
+    def _num_wanted(self, request: Request, threshold: int, budget: int) -> int:
+        """Tokens for a running request that does not decode."""
+        computed, placeholders = request.computed, request.placeholders
+        if (
+            placeholders
+            and computed + 2 - placeholders >= request.num_prompt_tokens + request.max_tokens
+        ):
+            return 0  # what is under way brings its last token
+        wanted = request.known + placeholders - computed
+        if threshold and wanted > threshold:
+            wanted = threshold
+        return min(wanted, budget, self.settings.max_model_len - computed - 1)
+
+    def _victim(self) -> Request:
+        if self._fcfs:
+            return next(reversed(self.running.values()))
+        return max(self.running.values(), key=lambda request: (request.priority, request.rank))
+
+    def _preempt(
+        self, scheduled: Scheduled, victim: Request, request: Request, everybody: bool
+    ) -> int:
+        """Make room for `request`. Returns the tokens that the victim had been given of this step's budget."""
+        refund = 0
+        if victim.decodes:
+            # Given by its visit, or in advance; if everybody is visited, by its visit alone.
+            refund = (
+                victim.serial < request.serial if everybody else victim.wake_step != self.step
+            )
+        elif not self._fcfs:
+            for number, (other, num_tokens) in enumerate(scheduled.chunks):
+                if other is victim:
+                    refund = num_tokens
+                    del scheduled.chunks[number]
+                    break
+        self._stop(victim)
+        self.cache.free(victim)
+        victim.computed = victim.placeholders = 0
+        victim.stale = victim.in_flight
+        victim.preempted = True
+        self.waiting.put_back(victim)
+        scheduled.preempted.append(victim)
+        return int(refund)
+
+    def _leave_out(self, scheduled: Scheduled, requests: list[Request]) -> None:
+        """The budget did not reach these: all that decoding ones have before them happens a step later."""
+        for request in requests:
+            if request.running and request.decodes:
+                scheduled.left_out.append(request)
+                request.offset -= 1
+                self.sum_offsets -= 1
+                self._wake(request, request.wake_step + 1)
+                self._finish(request, request.finish_step + 1)
+
+    def _sleep(self, request: Request, computed: int) -> None:
+        """Nothing happens to a decoding request until the step before which it has so many tokens, or more."""
+        nearest = self._rhythms[0][0]
+        for size, window in self._rhythms:
+            steps = -computed % size  # a block more
+            if self._caches and steps:
+                steps -= 1  # a full block
+            if window is not None:
+                steps = min(steps, (window - 1 - computed) % size)  # a block out of sight
+            nearest = min(nearest, steps)
+        self._wake(request, computed - request.offset + nearest)
+
+    def _wake(self, request: Request, step: int) -> None:
+        request.wake_step = step
+        self._visits.setdefault(step, []).append((request.serial, request))
+
+    def _finish(self, request: Request, step: int) -> None:
+        request.finish_step = step
+        self._finishes.setdefault(step, []).append((request.serial, request))
+
+    def _admit(self, scheduled: Scheduled, budget: int, threshold: int) -> int:
+        """Tokens for those who wait, from the head of the queue on. Returns the budget that is left."""
+        settings, waiting, running = self.settings, self.waiting, self.running
+        while budget > 0 and waiting and len(running) < settings.max_active:
+            request = waiting.head()
+            assert not request.stale, f"request {request.row} has {request.stale} tokens in flight"
+            hit = self.cache.find(request)
+            num_tokens = request.known - hit.num_tokens
+            if threshold and num_tokens > threshold:
+                num_tokens = threshold
+            if num_tokens > budget:
+                if not settings.enable_chunked_prefill:
+                    break
+                num_tokens = budget
+            request.boundary = hit.boundary
+            if not self.cache.admit(request, hit, num_tokens, bool(running)):
+                break
+            waiting.pop()
+            scheduled.admitted.append(Admission(request, request.preempted, hit.num_tokens))
+            request.serial = self._num_admissions
+            self._num_admissions += 1
+            request.running, request.preempted = True, False
+            request.computed = hit.num_tokens
+            running[request.serial] = self._prefilling[request.serial] = request
+            scheduled.chunks.append((request, num_tokens))
+            budget -= num_tokens
+        return budget
+
+    def update(self, scheduled: Scheduled) -> list[Request]:
+        """The step of this schedule has been computed. Returns who has ended, in order."""
+        ended = [
+            request
+            for serial, request in self._finishes.pop(scheduled.step, ())
+            if request.serial == serial
+            and request.decodes
+            and request.finish_step == scheduled.step
+        ]
+        for (request, num_tokens), gets_token in zip(
+            scheduled.chunks, scheduled.gets_token, strict=True
+        ):
+            request.in_flight -= num_tokens
+            is_stale = request.stale > 0
+            if is_stale:
+                request.stale -= num_tokens
+            if request.ended or not gets_token:
+                continue
+            request.known += 1
+            if self._async:
+                if not is_stale:
+                    request.placeholders -= 1
+                if request.running and self._caches:
+                    self.cache.store(request, request.computed - request.placeholders)
+            if request.known == request.end_tokens:
+                ended.append(request)
+            elif not self._async:
+                self._decode(request)
+        if not self._async:  # in the order of the batch; with asynchronous scheduling they are
+            ended.sort(key=_serial)
+        for request in ended:
+            self.end(request)
+        return ended
+
+    def _decode(self, request: Request) -> None:
+        """From the next step on it computes a token in each."""
+        del self._prefilling[request.serial]
+        request.decodes = True
+        request.offset = request.computed - self.step
+        self.num_decoding += 1
+        self.sum_offsets += request.offset
+        self._finish(request, self.step + request.end_tokens - request.computed - 2)
+        if self._has_windows:  # which the last chunk has moved on by more than a token
+            self._wake(request, self.step)
+        else:
+            self._sleep(request, request.computed)
