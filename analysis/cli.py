@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from .commands import calibrate, compare, gpu, policies, run, size, trace
+from .commands import calibrate, compare, gpu, policies, replay_golden, run, size, trace
 
 # Plain text: rich's panels would cost start-up time and break one-line messages.
 app = typer.Typer(
@@ -22,6 +22,7 @@ app.command()(run.run)
 app.command()(size.size)
 app.command()(calibrate.calibrate)
 app.command()(policies.policies)
+app.command(hidden=True)(replay_golden.replay_golden)
 app.add_typer(trace.app, name="trace")
 app.add_typer(gpu.app, name="gpu")
 

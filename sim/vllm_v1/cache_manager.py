@@ -44,8 +44,7 @@ class CacheManager:
         self._max_model_len = settings.max_model_len
         self._no_hit = Hit([[] for _ in self.groups], 0, 0)
         self._has_windows = any(group.window is not None for group in self.groups)
-        # With one group every full block counts, with several those that all of them can resume behind.
-        self._alignment = settings.alignment if len(self.groups) > 1 else 1
+        self._block_size = settings.block_size
 
     def listen(self, listener: Listener) -> None:
         """Tell `listener` from now on."""
@@ -55,45 +54,40 @@ class CacheManager:
         """The longest prefix of its known tokens but the last one that is in the pool for every group."""
         if not self._caches:
             return self._no_hit
-        most = request.known - 1
+        num_blocks = (request.known - 1) // self._block_size
         if len(self.groups) == 1:
             group = self.groups[0]
-            hits = group.longest_hit([group.keys(request, most // group.block_size)])
-            return Hit(hits, len(hits[0]) * group.block_size, 0)
-        return self._find_in_all(request, most)
+            hits = group.longest_hit([group.keys(request, 0, num_blocks)])
+            return Hit(hits, len(hits[0]) * self._block_size, 0)
+        return self._find_in_all(request, num_blocks)
 
-    def _find_in_all(self, request: Request, most: int) -> Hit:
-        # Each kind may shorten what the others have, until all have the same.
-        num_tokens, longest = most, 0
-        hits: list[list[int] | None] = [None] * len(self.groups)
+    def _find_in_all(self, request: Request, num_blocks: int) -> Hit:
+        # Each kind may shorten what the others have, until all have the same; vLLM spares the second round if there
+        # are two kinds, one of full attention.
+        longest = 0
         once = len(self._alike) == 2 and self._alike[0][0].window is None
+        hits: list[list[int]] = [[] for _ in self.groups]
+        has_full = False
         while True:
-            shortest = num_tokens
+            shortest = num_blocks
             for members in self._alike:
                 first = members[0]
-                size = first.block_size
-                has = hits[first.number]
-                if first.window is None and has is not None:
-                    shortest = min(shortest, len(has) * size)
+                if first.window is None and has_full:
+                    shortest = min(shortest, len(hits[first.number]))
                     continue
-                rows = [group.keys(request, shortest // size) for group in members]
-                found = first.longest_hit(rows)
-                shortest = len(found[0]) * size
-                if first.window is None:
-                    shortest -= shortest % self._alignment
+                has_full |= first.window is None
+                found = first.longest_hit([group.keys(request, 0, shortest) for group in members])
                 for group, hit in zip(members, found, strict=True):
-                    hits[group.number] = hit[: shortest // size]
+                    hits[group.number] = hit
+                shortest = len(found[0])
                 longest = max(longest, shortest)
-            if shortest >= num_tokens:
+            if shortest == num_blocks or once:
                 break
-            num_tokens = shortest
-            if once:
-                break
-        blocks = [
-            (hit or [])[: num_tokens // group.block_size]
-            for group, hit in zip(self.groups, hits, strict=True)
-        ]
-        return Hit(blocks, num_tokens, longest if longest > num_tokens else 0)
+            num_blocks = shortest
+        for hit in hits:
+            del hit[shortest:]
+        num_tokens = shortest * self._block_size
+        return Hit(hits, num_tokens, longest * self._block_size if longest > shortest else 0)
 
     def admit(self, request: Request, hit: Hit, num_tokens: int, beside_others: bool) -> bool:
         """Room for the tokens found and `num_tokens` behind them. False, and no change, if there is none."""
@@ -121,7 +115,7 @@ class CacheManager:
         """Blocks that leave the free queue if the first `num_tokens` tokens get room."""
         num_missing = 0
         for group, blocks in zip(self.groups, hit.blocks, strict=True):
-            needed = -(-num_tokens // group.block_size)
+            needed = -(-num_tokens // self._block_size)
             if whole and group.max_admission_blocks is not None:
                 needed = min(needed, group.max_admission_blocks)
             skipped = group.num_skipped_blocks(hit.num_tokens)
@@ -130,14 +124,13 @@ class CacheManager:
         return num_missing
 
     def extend(self, request: Request, num_tokens: int) -> bool:
-        """Room for `num_tokens` more tokens. False if there is none; windows may have given blocks back all the same."""
+        """Room for `num_tokens` more tokens. False if there is none; windows may have given blocks back even so."""
         if self._has_windows:
             self._release_skipped(request, max(0, request.computed - request.in_flight))
         num_tokens = min(request.computed + num_tokens, self._max_model_len)
-        num_missing = 0
-        for group, table in zip(self.groups, request.tables, strict=True):
-            num_missing += max(0, -(-num_tokens // group.block_size) - len(table))
-        if num_missing > len(self.pool.free):
+        # All tables of a request have the same length.
+        num_missing = -(-num_tokens // self._block_size) - len(request.tables[0])
+        if num_missing * len(self.groups) > len(self.pool.free):
             return False
         if num_missing or self._caches:
             self._take(request, num_tokens)
@@ -151,7 +144,7 @@ class CacheManager:
 
     def _take(self, request: Request, num_tokens: int) -> None:
         for group, table in zip(self.groups, request.tables, strict=True):
-            num_missing = -(-num_tokens // group.block_size) - len(table)
+            num_missing = -(-num_tokens // self._block_size) - len(table)
             if num_missing > 0:
                 blocks = self.pool.take(num_missing)
                 table += blocks
@@ -162,22 +155,23 @@ class CacheManager:
 
     def store(self, request: Request, num_tokens: int) -> None:
         """Full blocks among the first `num_tokens` tokens can be found from now on."""
-        num_tokens -= num_tokens % self._alignment
+        end = num_tokens // self._block_size
         for group in self.groups:
-            begin, end = request.num_stored[group.number], num_tokens // group.block_size
-            if begin < end:
-                self._store(request, group, begin, end)
+            if request.num_stored[group.number] < end:
+                self._store(request, group, request.num_stored[group.number], end)
 
     def _store(self, request: Request, group: FullAttention, begin: int, end: int) -> None:
         pool, table = self.pool, request.tables[group.number]
         kept = group.is_kept(request, begin, end)
         stored = [
-            table[index] != NULL_BLOCK and (kept is None or kept[index - begin])
-            for index in range(begin, end)
+            block != NULL_BLOCK and (kept is None or kept[number])
+            for number, block in enumerate(table[begin:end])
         ]
-        for index, is_stored in enumerate(stored, begin):
+        for block, key, is_stored in zip(
+            table[begin:end], group.keys(request, begin, end), stored, strict=True
+        ):
             if is_stored:
-                pool.store(table[index], group.key(request, index))
+                pool.store(block, key)
         request.num_stored[group.number] = end
         if self.listener is not None:
             self.listener.stored(request, group.number, begin, stored)

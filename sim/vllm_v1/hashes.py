@@ -28,7 +28,7 @@ class EventWriter:
 
     def __init__(self, cache: CacheManager) -> None:
         self._cache = cache
-        self._hash_block_size = cache.settings.hash_block_size
+        self._block_size = cache.settings.block_size
         self._hashes: dict[int, bytes] = {}  # by number of the block in `Chains`
         self.events: list[Event] = []
 
@@ -38,11 +38,11 @@ class EventWriter:
         return events
 
     def _digits(self, request: Request, index: int) -> str:
-        """Hash of the tokens up to the end of block `index` of the hash grain, as events show it."""
+        """Hash of the tokens up to the end of block `index`, as events show it."""
         return self._hash_of(request, index).hex()[:_SHOWN_DIGITS]
 
     def _hash_of(self, request: Request, last: int) -> bytes:
-        numbers, size = request.numbers, self._hash_block_size
+        numbers, size = request.numbers, self._block_size
         index = last
         while index >= 0 and numbers[index] not in self._hashes:
             index -= 1
@@ -67,9 +67,9 @@ class EventWriter:
 
     def stored(self, request: Request, number: int, begin: int, stored: Seq[bool]) -> None:
         group = self._cache.groups[number]
-        size, scale = group.block_size, group.block_size // self._hash_block_size
+        size = self._block_size
         hashes = [
-            self._digits(request, (index + 1) * scale - 1)
+            self._digits(request, index)
             for index, is_stored in enumerate(stored, begin)
             if is_stored
         ]
@@ -78,7 +78,7 @@ class EventWriter:
             {
                 "type": "BlockStored",
                 "block_hashes": hashes,
-                "parent_block_hash": self._digits(request, begin * scale - 1) if begin else None,
+                "parent_block_hash": self._digits(request, begin - 1) if begin else None,
                 "token_ids": list(tokens_of(request.spans, begin * size, end * size)),
                 "block_size": size,
                 "lora_id": None,

@@ -13,7 +13,7 @@ from typing import Any
 from kvtwin.traces import UserError
 
 from .content import Span, spans_of
-from .settings import Group, SchedulerSettings
+from .settings import SchedulerSettings
 
 _TOKEN_BITS = 20  # token k of stream c is the integer c * 2**20 + k
 _FIRST_UNNAMED_STREAM = 1 << 31
@@ -70,6 +70,7 @@ class Recording:
     requests: list[RecordedRequest]
     has_tables: bool  # the rows have block tables in clear
     has_events: bool
+    most_rows: int
 
     def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """The steps as recorded, each with its line number."""
@@ -82,7 +83,9 @@ def read_recording(folder: Path) -> Recording:
     Raises UserError naming file, line and field.
     """
     if not folder.is_dir():
-        raise UserError(f"{folder} is not a folder; give one with config.json, trace.jsonl and steps.jsonl")
+        raise UserError(
+            f"{folder} is not a folder; give one with config.json, trace.jsonl and steps.jsonl"
+        )
     path = folder / "config.json"
     try:
         config = json.loads(path.read_text())
@@ -106,6 +109,7 @@ def read_recording(folder: Path) -> Recording:
         requests,
         has_tables=config.get("tables") == "full",
         has_events=config.get("events") == "full",
+        most_rows=config.get("max_steps", 1_000_000),
     )
 
 
@@ -116,7 +120,13 @@ def _settings(path: Path, config: dict[str, Any]) -> SchedulerSettings:
     values = _DEFAULTS | {key: config[key] for key in _DEFAULTS if key in config}
     for key in ("num_gpu_blocks", "max_model_len"):
         values[key] = config.get(key)
-    for key in ("num_gpu_blocks", "max_model_len", "block_size", "max_num_seqs", "max_num_batched_tokens"):
+    for key in (
+        "num_gpu_blocks",
+        "max_model_len",
+        "block_size",
+        "max_num_seqs",
+        "max_num_batched_tokens",
+    ):
         value = values[key]
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise UserError(f"{path}: {key} is {value!r}; it must be a whole number from 1 on")
@@ -124,8 +134,7 @@ def _settings(path: Path, config: dict[str, Any]) -> SchedulerSettings:
         raise UserError(f"{path}: policy is {values['policy']!r}; it must be fcfs or priority")
     if config.get("hash_algo", "sha256") != "sha256":
         raise UserError(f"{path}: hash_algo is {config['hash_algo']!r}; only sha256 is known here")
-    block_size = values.pop("block_size")
-    groups = []
+    windows = []
     for group in config.get("groups", [{"type": "full"}]):
         kind = group.get("type") if isinstance(group, dict) else None
         window = group.get("window") if kind == "sliding" else None
@@ -133,8 +142,12 @@ def _settings(path: Path, config: dict[str, Any]) -> SchedulerSettings:
             raise UserError(
                 f"{path}: groups has {group!r}; it must be of type full, or sliding with a window"
             )
-        groups.append(Group(group.get("block_size", block_size), window))
-    return SchedulerSettings(groups=tuple(groups), **values)
+        if group.get("block_size", values["block_size"]) != values["block_size"]:
+            raise UserError(
+                f"{path}: groups has {group!r}; blocks must be of one size in all groups"
+            )
+        windows.append(window)
+    return SchedulerSettings(windows=tuple(windows), **values)
 
 
 def _json_lines(folder: Path, name: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -168,7 +181,9 @@ def _request(
     elif "arrival_time" in fields and step_time:
         arrival_step = -int(-fields["arrival_time"] // step_time)
     else:
-        raise UserError(f"{where}: there is no arrival_step, nor an arrival_time and a step_time in config.json")
+        raise UserError(
+            f"{where}: there is no arrival_step, nor an arrival_time and a step_time in config.json"
+        )
     try:
         prompt = _prompt(number, fields)
         stream = fields.get("output_stream", _FIRST_UNNAMED_STREAM + 2 * number + 1)
@@ -183,7 +198,9 @@ def _request(
         ("the length of the prompt", num_prompt_tokens, 1),
     ):
         if not isinstance(value, int) or value < least:
-            raise UserError(f"{where}: {key} is {value!r}; it must be a whole number from {least} on")
+            raise UserError(
+                f"{where}: {key} is {value!r}; it must be a whole number from {least} on"
+            )
     return RecordedRequest(
         str(fields["request_id"]),
         arrival_step,

@@ -13,7 +13,8 @@ from .content import Chains
 from .hashes import EventWriter
 from .recording import RecordedRequest, Recording
 from .request import Request
-from .scheduler import Scheduled, Scheduler
+from .scheduled import Scheduled
+from .scheduler import Scheduler
 
 Row = dict[str, Any]
 _MOST_BLOCKS_IN_CLEAR = 128
@@ -72,7 +73,7 @@ class Replay:
         self._recording = recording
         self.scheduler = Scheduler(recording.settings)
         cache = self.scheduler.cache
-        self._chains = Chains(recording.settings.hash_block_size)
+        self._chains = Chains(recording.settings.block_size)
         self._events = EventWriter(cache) if recording.has_events else None
         self._notes = _Notes(len(cache.groups), self._events)
         cache.listen(self._notes)
@@ -90,8 +91,8 @@ class Replay:
 
     def rows(self) -> Iterator[Row]:
         """One for each step in which a request is unfinished."""
-        step = 0
-        while self._alive or self._to_come:
+        step = num_rows = 0
+        while num_rows < self._recording.most_rows and (self._alive or self._to_come):
             if not self._alive:
                 self._under_way.clear()  # nobody waits for these
                 step = max(step, self._to_come[0][1].arrival_step)
@@ -99,6 +100,7 @@ class Replay:
             self._arrive(step, row)
             if self._alive:
                 self._run(step, row)
+                num_rows += 1
                 yield {
                     name: value
                     for name, value in row.items()
@@ -169,7 +171,9 @@ class Replay:
         }
         getting = [request for request, _ in batch if request.decodes or request in gets_token]
         self._under_way.append((step, scheduled, getting))
-        if len(self._under_way) == self._most_under_way or not (scheduled.num_tokens or self._alive):
+        if len(self._under_way) == self._most_under_way or not (
+            scheduled.num_tokens or self._alive
+        ):
             self._process(row)
         row["free_end"] = len(pool.free)
         row["used_end"] = pool.num_blocks - 1 - row["free_end"]
@@ -195,7 +199,7 @@ class Replay:
 
 
 def _table_text(request: Request) -> str:
-    tables = ("|".join(",".join(map(str, table)) for table in request.tables))
+    tables = "|".join(",".join(map(str, table)) for table in request.tables)
     return f"{request.request_id}:{tables}"
 
 

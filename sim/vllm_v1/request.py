@@ -19,8 +19,8 @@ class Request:
         "boundary",  # tokens up to which a window group should have kept a prefix of this prompt, or 0
         "computed",  # tokens whose KV has been computed or is being computed
         "decodes",
-        "ended",
         "end_tokens",  # known tokens at which it ends
+        "ended",
         "finish_step",  # step that gives its last token, while it decodes
         "in_flight",  # tokens scheduled whose step has not been processed
         "known",  # prompt plus generated tokens

@@ -3,96 +3,26 @@
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import NamedTuple
 
-from .cache_manager import CacheManager
 from .request import Request
+from .running import Running
+from .scheduled import Admission, Scheduled
 from .settings import SchedulerSettings
-from .waiting import waiting_queue
 
 _serial = attrgetter("serial")
-# By step: requests with the serial they had when they were put there. It is a new one after a preemption.
-Calendar = dict[int, list[tuple[int, Request]]]
 
 
-class Admission(NamedTuple):
-    """A request that joined the running ones."""
-
-    request: Request
-    resumed: bool
-    num_hit_tokens: int
-
-
-class Scheduled:
-    """What one call of `Scheduler.schedule` decided."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-        # Requests that do not decode, with the tokens that they compute, in the order of the batch; and whether each
-        # of them has caught up with what is known, so that it gets a token.
-        self.chunks: list[tuple[Request, int]] = []
-        self.gets_token: list[bool] = []
-        self.left_out: list[Request] = []  # decoding ones that compute nothing
-        self.preempted: list[Request] = []
-        self.admitted: list[Admission] = []
-        self.num_tokens = 0
-
-
-class Scheduler:
-    """Running requests in order of admission first, then the queue, within one token budget.
-
-    A request that decodes computes one token in every step. It needs a visit where its table grows, where a block becomes
-    full and where a window moves on. Others are not touched as long as the budget reaches everybody. With
-    asynchronous scheduling nobody counts as decoding, and everybody is visited in every step.
-    """
+class Scheduler(Running):
+    """Running requests in order of admission first, then the queue, within one token budget."""
 
     def __init__(self, settings: SchedulerSettings) -> None:
-        self.settings = settings
-        self.cache = CacheManager(settings)
-        self.waiting = waiting_queue(settings.policy)
-        self.running: dict[int, Request] = {}  # by serial, which is the order of admission
-        self.step = 0
-        self.num_decoding = 0
-        self.sum_offsets = 0  # of the decoding ones
-        self._prefilling: dict[int, Request] = {}  # running ones that do not decode
-        self._visits: Calendar = {}
-        self._finishes: Calendar = {}
+        super().__init__(settings)
         self._num_admissions = 0
-        self._async = settings.async_scheduling
-        self._caches = settings.enable_prefix_caching
-        self._fcfs = settings.policy == "fcfs"
-        self._has_windows = any(group.window is not None for group in self.cache.groups)
-        self._rhythms = [(group.block_size, group.window) for group in self.cache.groups]
+        self._fcfs = settings.policy != "priority"
 
     def add(self, request: Request) -> None:
         """A request has arrived."""
         self.waiting.add(request)
-
-    def end(self, request: Request) -> None:
-        """It has its last token, or its client has left."""
-        request.ended = True
-        if request.running:
-            self._stop(request)
-            self.cache.free(request)
-        else:
-            self.waiting.remove(request)
-
-    def settle(self, request: Request) -> None:
-        """Bring `computed` and `known` of a decoding request up to date, between two steps."""
-        request.computed = self.step + request.offset
-        request.known = request.computed + 1
-
-    def _stop(self, request: Request) -> None:
-        """It no longer runs."""
-        request.running = False
-        del self.running[request.serial]
-        if request.decodes:
-            self.settle(request)
-            request.decodes = False
-            self.num_decoding -= 1
-            self.sum_offsets -= request.offset
-        else:
-            del self._prefilling[request.serial]
 
     def schedule(self) -> Scheduled:
         """Decide the next step. What it computes counts as computed from then on."""
@@ -193,9 +123,10 @@ class Scheduler:
         return min(wanted, budget, self.settings.max_model_len - computed - 1)
 
     def _victim(self) -> Request:
+        running = self.running.values()
         if self._fcfs:
-            return next(reversed(self.running.values()))
-        return max(self.running.values(), key=lambda request: (request.priority, request.rank))
+            return next(reversed(running))
+        return max(running, key=lambda request: (request.priority, request.rank))
 
     def _preempt(
         self, scheduled: Scheduled, victim: Request, request: Request, everybody: bool
@@ -204,9 +135,7 @@ class Scheduler:
         refund = 0
         if victim.decodes:
             # Given by its visit, or in advance; if everybody is visited, by its visit alone.
-            refund = (
-                victim.serial < request.serial if everybody else victim.wake_step != self.step
-            )
+            refund = victim.serial < request.serial if everybody else victim.wake_step != self.step
         elif not self._fcfs:
             for number, (other, num_tokens) in enumerate(scheduled.chunks):
                 if other is victim:
@@ -231,26 +160,6 @@ class Scheduler:
                 self.sum_offsets -= 1
                 self._wake(request, request.wake_step + 1)
                 self._finish(request, request.finish_step + 1)
-
-    def _sleep(self, request: Request, computed: int) -> None:
-        """Nothing happens to a decoding request until the step before which it has so many tokens, or more."""
-        nearest = self._rhythms[0][0]
-        for size, window in self._rhythms:
-            steps = -computed % size  # a block more
-            if self._caches and steps:
-                steps -= 1  # a full block
-            if window is not None:
-                steps = min(steps, (window - 1 - computed) % size)  # a block out of sight
-            nearest = min(nearest, steps)
-        self._wake(request, computed - request.offset + nearest)
-
-    def _wake(self, request: Request, step: int) -> None:
-        request.wake_step = step
-        self._visits.setdefault(step, []).append((request.serial, request))
-
-    def _finish(self, request: Request, step: int) -> None:
-        request.finish_step = step
-        self._finishes.setdefault(step, []).append((request.serial, request))
 
     def _admit(self, scheduled: Scheduled, budget: int, threshold: int) -> int:
         """Tokens for those who wait, from the head of the queue on. Returns the budget that is left."""
@@ -282,12 +191,11 @@ class Scheduler:
 
     def update(self, scheduled: Scheduled) -> list[Request]:
         """The step of this schedule has been computed. Returns who has ended, in order."""
+        step = scheduled.step
         ended = [
             request
-            for serial, request in self._finishes.pop(scheduled.step, ())
-            if request.serial == serial
-            and request.decodes
-            and request.finish_step == scheduled.step
+            for serial, request in self._finishes.pop(step, ())
+            if request.serial == serial and request.decodes and request.finish_step == step
         ]
         for (request, num_tokens), gets_token in zip(
             scheduled.chunks, scheduled.gets_token, strict=True
@@ -313,16 +221,3 @@ class Scheduler:
         for request in ended:
             self.end(request)
         return ended
-
-    def _decode(self, request: Request) -> None:
-        """From the next step on it computes a token in each."""
-        del self._prefilling[request.serial]
-        request.decodes = True
-        request.offset = request.computed - self.step
-        self.num_decoding += 1
-        self.sum_offsets += request.offset
-        self._finish(request, self.step + request.end_tokens - request.computed - 2)
-        if self._has_windows:  # which the last chunk has moved on by more than a token
-            self._wake(request, self.step)
-        else:
-            self._sleep(request, request.computed)

@@ -1,0 +1,157 @@
+"""Recorded runs of vLLM's own scheduler: the policy must do the same, in every field of every step.
+
+tests/golden holds small ones, recorded by record_vllm.py; the reference data beside the project holds others.
+"""
+
+import gzip
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvtwin.analysis.cli import main
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+OWN = sorted(path.parent.name for path in GOLDEN.glob("*/config.json"))
+REFERENCE = (
+    "s00_tiny",
+    "s01_no_pressure",
+    "s02_preempt",
+    "s03_chunked_on",
+    "s05_prefix_chat",
+    "s06_edges",
+    "s07_max_num_seqs",
+    "s09_block_1",
+    "s12_priority",
+    "s16_hybrid_swa",
+    "s18_large_2000",
+)
+
+
+def replay(folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(["replay-golden", str(folder)])
+    output = capsys.readouterr()
+    return int(ended.value.code or 0), output.out + output.err
+
+
+def num_rows(folder: Path) -> int:
+    packed = folder / "steps.jsonl.gz"
+    if packed.exists():
+        return len(gzip.decompress(packed.read_bytes()).splitlines())
+    return len((folder / "steps.jsonl").read_bytes().splitlines())
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_own_recordings_replay_equal(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, output = replay(GOLDEN / name, capsys)
+    assert (code, output.strip()) == (
+        0,
+        f"{GOLDEN / name}: {num_rows(GOLDEN / name)} rows compared, all equal",
+    )
+
+
+@pytest.mark.parametrize("name", REFERENCE)
+def test_reference_recordings_replay_equal(
+    name: str, shared_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = shared_dir / "golden" / "vllm_v1" / name
+    code, output = replay(folder, capsys)
+    assert (code, output.strip()) == (0, f"{folder}: {num_rows(folder)} rows compared, all equal")
+
+
+def test_own_recordings_use_every_setting() -> None:
+    """Each rule that a setting switches is exercised by a recording that the project carries."""
+    configs = [json.loads((GOLDEN / name / "config.json").read_text()) for name in OWN]
+    for key in (
+        "async_scheduling",
+        "enable_chunked_prefill",
+        "groups",
+        "long_prefill_token_threshold",
+        "long_prefill_token_threshold_adaptive",
+        "max_num_active_seqs",
+        "policy",
+        "prefix_cache_retention_interval",
+        "scheduler_reserve_full_isl",
+        "watermark",
+    ):
+        assert any(config.get(key) for config in configs) or any(
+            config.get(key) is False for config in configs
+        ), key
+    assert sum(path.stat().st_size for path in GOLDEN.rglob("*.gz")) < 300_000
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """A recording that may be changed, its steps unpacked."""
+    source = GOLDEN / "async_window_hits"
+    for name in ("config.json", "trace.jsonl"):
+        shutil.copy(source / name, tmp_path)
+    steps = gzip.decompress((source / "steps.jsonl.gz").read_bytes())
+    (tmp_path / "steps.jsonl").write_bytes(steps)
+    return tmp_path
+
+
+def change_row(folder: Path, number: int, field: str, value: Any) -> None:
+    path = folder / "steps.jsonl"
+    lines = path.read_text().splitlines()
+    lines[number - 1] = json.dumps({**json.loads(lines[number - 1]), field: value})
+    path.write_text("".join(line + "\n" for line in lines))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("fq", "0" * 16), ("cached", 1 << 20), ("arrive", ["nobody"]), ("new", 1)]
+)
+def test_a_difference_is_reported_with_its_field(
+    field: str, value: Any, copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change_row(copied, 40, field, value)
+    code, output = replay(copied, capsys)
+    assert code == 1
+    assert "40 rows compared, the last one differs (line 40)" in output
+    assert f"  {field}: recorded {json.dumps(value, separators=(',', ':'))}" in output
+    assert output.count(": recorded ") == 1
+
+
+def test_rows_that_are_missing_are_a_difference(
+    copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = (copied / "steps.jsonl").read_text().splitlines(keepends=True)
+    (copied / "steps.jsonl").write_text("".join(lines[:-3]))
+    code, output = replay(copied, capsys)
+    assert code == 1
+    step = json.loads(lines[-3])["step"]
+    assert f"{len(lines) - 3} rows compared, and step {step} is not among them" in output
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("config.json", "{", "is not JSON"),
+        ("config.json", '{"num_gpu_blocks": 0, "max_model_len": 9}', "num_gpu_blocks is 0"),
+        (
+            "config.json",
+            '{"num_gpu_blocks": 9, "max_model_len": 9, "blocks": 1}',
+            "unknown key blocks",
+        ),
+        ("trace.jsonl", "", "there are no requests"),
+        ("trace.jsonl", '{"request_id": "a", "arrival_step": 0}\n', "1: there is no output_len"),
+        (
+            "trace.jsonl",
+            '{"request_id": "a", "arrival_step": -1, "prompt_len": 3, "output_len": 1}\n',
+            "arrival_step is -1; it must be a whole number from 0 on",
+        ),
+        ("steps.jsonl", "[]\n", "1: is no object"),
+    ],
+)
+def test_bad_input_is_one_line(
+    name: str, text: str, problem: str, copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (copied / name).write_text(text)
+    code, output = replay(copied, capsys)
+    assert code == 2
+    assert output.startswith(f"kvtwin: {copied / name}")
+    assert problem in output
+    assert output.count("\n") == 1
