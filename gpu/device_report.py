@@ -8,7 +8,18 @@ from typing import Any
 
 from .bench import BenchRow
 from .check import Result
-from .report import BENCH_HEADER, CHECK_HEADER, bench_line, check_line, check_summary
+from .report import (
+    BENCH_HEADER,
+    CHECK_HEADER,
+    VALIDATION_HEADER,
+    bench_line,
+    calibration_lines,
+    check_line,
+    check_summary,
+    validation_failures,
+    validation_line,
+)
+from .twin.validation import PolicyValidation
 
 CUT_OFF = "The time was over before the rest of the {what} could run."
 UNFINISHED = "The {what} did not come to their end."
@@ -21,10 +32,10 @@ def render(lines: Iterable[dict[str, Any]]) -> Iterator[str]:
     for line in lines:
         by_kind.setdefault(line["kind"], []).append(line)
     for machine in by_kind.get("machine", []):
-        yield f"# Kernels on {machine.get('gpu', 'a CPU')}"
+        yield f"# Kernels and twin on {machine.get('gpu', 'a CPU')}"
         yield ""
         if machine["dry_run"]:
-            yield "A dry run in Triton's interpreter: nothing here was measured on a GPU."
+            yield "A dry run: nothing here was measured on a GPU. Step times are those of a CPU."
         facts = {key: value for key, value in machine.items() if key not in ("kind", "at_s")}
         yield ", ".join(f"{name} {value}" for name, value in facts.items()) + "."
     for error in by_kind.get("error", []):
@@ -33,11 +44,28 @@ def render(lines: Iterable[dict[str, Any]]) -> Iterator[str]:
     if rows:
         yield f"\n## Timings\n\n{BENCH_HEADER}"
         yield from map(bench_line, rows)
+    for line in by_kind.get("calibrated", []):
+        yield f"\n## Calibration\n\n{line['num_steps']} of {line['of']} steps were measured.\n"
+        if line["cost"] is not None:
+            yield from calibration_lines(line["cost"])
+    validated = [
+        (line["trace"], PolicyValidation.from_dict(line)) for line in by_kind.get("validated", [])
+    ]
+    if validated:
+        yield f"\n## Validation\n\n{VALIDATION_HEADER}"
+        yield from (validation_line(*one) for one in validated)
+        yield ""
+        for one in validated:
+            yield from validation_failures(*one)
     results = [Result.from_dict(line) for line in by_kind.get("check", [])]
     if results:
         yield f"\n## Checks\n\n{check_summary(results)}\n\n{CHECK_HEADER}"
         yield from map(check_line, results)
-    for kind, what in (("benched", "timings"), ("checked", "checks")):
+    for kind, what in (
+        ("benched", "timings"),
+        ("all_validated", "validations"),
+        ("checked", "checks"),
+    ):
         if kind not in by_kind:
             yield f"\n{UNFINISHED.format(what=what)}"
         elif not all(line["complete"] for line in by_kind[kind]):

@@ -50,7 +50,7 @@ def dry(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return lines
 
 
-def test_a_dry_run_checks_and_benches(dry: list[dict[str, Any]]) -> None:
+def test_a_dry_run_does_everything(dry: list[dict[str, Any]]) -> None:
     kinds = [line["kind"] for line in dry]
     assert kinds[0] == "machine"
     assert kinds[-1] == "end"
@@ -66,6 +66,19 @@ def test_a_dry_run_checks_and_benches(dry: list[dict[str, Any]]) -> None:
         "torch",
     }
     assert all(line["duration_ns"] is None for line in benched)
+    (calibrated,) = (line for line in dry if line["kind"] == "calibrated")
+    assert calibrated["num_steps"] == calibrated["of"] > 20
+    assert calibrated["cost"]["fit"]["backend"] == "torch"
+    assert not {"kvtwin", "simpy"} & calibrated["cost"]["fit"]["versions"].keys()
+    validated = [line for line in dry if line["kind"] == "validated"]
+    assert [line["policy"] for line in validated] == ["paged", "contiguous", "orca-pow2"]
+    for line in validated:
+        assert line["passed"]
+        kinds_judged = {p["kind"] for p in line["predictions"] if p["passed"]}
+        assert kinds_judged == {"decisions", "contents", "parts", "outputs"}
+        times = [p for p in line["predictions"] if p["kind"] == "time"]
+        assert len(times) == 5
+        assert all(p["passed"] is None and p["noise"] is not None for p in times)
     times = [line["at_s"] for line in dry]
     assert times == sorted(times)
 
@@ -73,7 +86,9 @@ def test_a_dry_run_checks_and_benches(dry: list[dict[str, Any]]) -> None:
 def test_the_report_of_a_dry_run_says_so(dry: list[dict[str, Any]]) -> None:
     text = "\n".join(render(dry))
     assert "nothing here was measured on a GPU" in text
-    assert text.count("| pass |") == sum(line["kind"] == "check" for line in dry)
+    assert text.count("| pass |") == sum(line["kind"] in ("check", "validated") for line in dry)
+    assert "| decode_context_slots |" in text
+    assert "| at once | orca-pow2 | torch | " in text
     assert "not measured on a GPU | not measured on a GPU" in text
     assert "did not come to its end" not in text
 
@@ -94,12 +109,19 @@ def test_no_time_leaves_one_line_of_each(tmp_path: Path) -> None:
         "machine",
         "check",
         "checked",
+        "calibrated",
+        "validated",
+        "all_validated",
         "bench",
         "benched",
         "end",
     ]
-    assert not lines[2]["complete"]
-    assert not lines[4]["complete"]
+    assert lines[3]["cost"] is None
+    for place in (2, 5, 7):
+        assert not lines[place]["complete"]
+    text = "\n".join(render(lines))
+    for what in ("timings", "validations", "checks"):
+        assert f"The time was over before the rest of the {what} could run." in text
 
 
 def test_without_a_gpu_one_line_says_so(tmp_path: Path) -> None:
@@ -146,6 +168,49 @@ def test_a_kernel_that_does_not_compile_spoils_only_its_own_lines(
     assert operations == ["read", *["contiguous_decode", "torch"] * 2]
     assert lines[-1]["kind"] == "end"
     assert (lines[-1]["all_passed"], lines[-1]["quick_check_complete"]) == (False, True)
+
+
+def test_what_breaks_in_the_twin_spoils_only_its_own_lines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without a calibration, times are the roofline's; a wrong output fails one policy and raises nothing."""
+    from kvtwin.gpu import device_twin
+    from kvtwin.gpu.timed_run import timed_run
+    from kvtwin.gpu.twin import executor
+
+    def fails(*arguments: object, **options: object) -> None:
+        raise RuntimeError("no memory")
+
+    validate, run_step = device_twin.validate_decisions, executor.run_step
+
+    def validate_or_fail(foresight: Any, *arguments: Any, **options: Any) -> Any:
+        if foresight.assembly.config.policy == "contiguous":
+            fails()
+        return validate(foresight, *arguments, **options)
+
+    def wrong(layers: Any, step: Any, ops: Any, out: Any) -> None:
+        run_step(layers, step, ops, out)
+        out[0, -1] += 1
+
+    monkeypatch.setattr(device_twin, "measure_steps", fails)
+    monkeypatch.setattr(device_twin, "validate_decisions", validate_or_fail)
+    monkeypatch.setattr(executor, "run_step", wrong)
+    file = StringIO()
+    assert timed_run(file, 450.0, dry_run=True) == 1
+    lines = [json.loads(line) for line in file.getvalue().splitlines()]
+    errors = [line["message"] for line in lines if line["kind"] == "error"]
+    assert errors == [
+        "calibrate: RuntimeError: no memory",
+        "validate at once, contiguous: RuntimeError: no memory",
+    ]
+    validated = [line for line in lines if line["kind"] == "validated"]
+    assert [line["policy"] for line in validated] == ["paged", "orca-pow2"]
+    assert not any(line["passed"] for line in validated)
+    text = "\n".join(render(lines))
+    assert "FAILED: calibrate: RuntimeError: no memory" in text
+    assert "- at once, paged: largest error: predicted 0.00, measured " in text
+    assert not lines[-1]["all_passed"]
+    assert lines[-1]["quick_check_complete"]
 
 
 @pytest.mark.parametrize(

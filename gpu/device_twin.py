@@ -1,0 +1,178 @@
+"""Calibration and validation on a GPU machine, line by line, until their time is over."""
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from kvtwin.sim import RunConfig
+from kvtwin.sim.cost import CostModel
+from kvtwin.traces import Trace, synthesize
+
+from .check import Backend
+from .devices import device_name
+from .twin.calibrate import calibrated_cost, measure_steps
+from .twin.content import ContentShape
+from .twin.driver import MeasuredClock, drive
+from .twin.execution import content_shape
+from .twin.foresight import foresee
+from .twin.grid import calibration_grid
+from .twin.validate import Depth, validate_decisions
+from .twin.validate_times import validate_times
+from .twin.validation import PolicyValidation
+
+POLICIES = ("paged", "contiguous", "orca-pow2")
+Write = Callable[[str, dict[str, Any]], None]
+Failed = Callable[[str, Exception], None]
+HasTime = Callable[[], bool]
+
+
+@dataclass(frozen=True)
+class TwinScale:
+    """What is executed: how large, and how long. `limits`: of the calibration's grid."""
+
+    config: RunConfig
+    shape: dict[str, int]  # of `content_shape`
+    limits: dict[str, int]
+    num_repeats: int
+    num_requests: int
+    num_traces: int
+    depth: Depth
+    judges_times: bool = True
+
+    def content_shape(self) -> ContentShape:
+        """Of what is executed."""
+        return content_shape(self.config, **self.shape)
+
+    def traces(self) -> Iterator[Trace]:
+        """All at once into a pool that is too small; over time; short ones in bursts."""
+        num = self.num_requests
+        made = (
+            lambda: synthesize("sharegpt-like", num, 1),
+            lambda: synthesize("sharegpt-like", num, 2, rate=40.0),
+            lambda: synthesize("alpaca-like", 2 * num, 3, rate=80.0, burstiness=0.3),
+        )
+        for place, name in enumerate(("at once", "over time", "bursts")[: self.num_traces]):
+            yield replace(made[place](), name=name)
+
+
+# The heads of Llama-3.1-8B, in as many layers as make a step of some length.
+FULL = TwinScale(
+    RunConfig(
+        model="llama-3.1-8b",
+        gpu="h100-80gb",
+        num_gpu_blocks_override=384,
+        max_model_len=2048,
+        max_num_seqs=48,
+        max_num_batched_tokens=2048,
+        max_tokens=96,
+        compaction=True,
+    ),
+    shape={"num_layers": 4},
+    limits={
+        "max_num_seqs": 48,
+        "max_context": 2048,
+        "max_num_batched_tokens": 2048,
+        "max_slots": 32768,
+    },
+    num_repeats=5,
+    num_requests=40,
+    num_traces=3,
+    depth=Depth(),
+)
+# Every line of code, and nothing to be waited for.
+DRY = replace(
+    FULL,
+    config=replace(FULL.config, num_gpu_blocks_override=160, max_tokens=4),
+    shape={"num_layers": 1, "num_heads": 2, "num_kv_heads": 1, "head_dim": 16},
+    limits={
+        "max_num_seqs": 4,
+        "max_context": 48,
+        "max_num_batched_tokens": 64,
+        "max_slots": 256,
+    },
+    num_repeats=1,
+    num_requests=3,
+    num_traces=1,
+    judges_times=False,
+)
+
+
+def calibrate_on_device(
+    write: Write, seconds: float, backend: Backend, scale: TwinScale, versions: dict[str, str]
+) -> CostModel | None:
+    """Measure for at most `seconds`, and write a line with the fitted model; None: too little was measured."""
+    shape, steps = scale.content_shape(), calibration_grid(**scale.limits)
+    samples = measure_steps(
+        steps,
+        shape,
+        backend,
+        scale.config.block_size,
+        num_repeats=scale.num_repeats,
+        seconds=seconds,
+    )
+    num = 0 if samples is None else len(samples.totals)
+    if samples is None or 2 * num < len(steps):
+        write("calibrated", {"num_steps": num, "of": len(steps), "cost": None})
+        return None
+    cost, _ = calibrated_cost(
+        samples,
+        shape,
+        backend,
+        model=scale.config.model,
+        block_size=scale.config.block_size,
+        source=" ".join(["device_run.py", *sys.argv[1:]]),
+        device_name=device_name(backend.device),
+        date=time.strftime("%Y-%m-%d"),
+        versions=versions,
+    )
+    write("calibrated", {"num_steps": num, "of": len(steps), "cost": cost.to_dict()})
+    return cost
+
+
+def validate_on_device(
+    write: Write,
+    failed: Failed,
+    has_time: HasTime,
+    backend: Backend,
+    scale: TwinScale,
+    cost: CostModel | None,
+) -> bool:
+    """A line for each trace and policy, until the time is over; returns whether all passed.
+
+    Times are predicted with `cost`; None: with the roofline, and not judged.
+    """
+    all_passed, num = True, 0
+    with tempfile.TemporaryDirectory() as folder:
+        config = scale.config
+        if cost is not None:
+            path = Path(folder) / "fitted.json"
+            replace(cost, calibrated=scale.judges_times).save(path)
+            config = replace(config, cost=str(path))
+        pairs = [(trace, policy) for trace in scale.traces() for policy in POLICIES]
+        for trace, policy in pairs:
+            if num and not has_time():
+                break
+            num += 1
+            try:
+                result = _validate(trace, replace(config, policy=policy), backend, scale)
+            except Exception as error:
+                failed(f"validate {trace.name}, {policy}", error)
+                continue
+            all_passed &= result.passed
+            write("validated", {"trace": trace.name, **result.to_dict()})
+    write("all_validated", {"num": num, "of": len(pairs), "complete": num == len(pairs)})
+    return all_passed
+
+
+def _validate(
+    trace: Trace, config: RunConfig, backend: Backend, scale: TwinScale
+) -> PolicyValidation:
+    clock, shape = MeasuredClock(), scale.content_shape()
+    foresight = foresee(trace, config, lambda engine, executor: drive(engine, executor, clock))
+    result, *_ = validate_decisions(foresight, shape, backend, scale.depth, paranoid=False)
+    times = validate_times(foresight, shape, backend).predictions
+    return replace(result, predictions=(*result.predictions, *times))
