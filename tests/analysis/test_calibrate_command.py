@@ -1,6 +1,7 @@
 """`kvtwin calibrate`: a file that --cost takes, from steps measured here and from a server's clients."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from test_gpu_command import kvtwin
 from kvtwin.analysis.cli import main
 from kvtwin.sim import CostModel
 
+ROOT = Path(__file__).parents[2]
 SMALL = (
     *("--layers", "1", "--heads", "2", "--head-dim", "16", "--max-num-seqs", "8"),
     *("--max-context", "40", "--max-slots", "400", "--max-num-batched-tokens", "64"),
@@ -41,31 +43,32 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     return line
 
 
-def test_steps_measured_here(tmp_path: Path) -> None:
-    out = tmp_path / "cpu.json"
-    flags = ("calibrate", "--model", "opt-125m", "--device", "cpu", "--out", str(out), *SMALL)
-    done = kvtwin(*flags, before="import sys; sys.argv[1:] = ['calibrate', '--x']")
+def test_the_commands_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps measured here, and a run with them, as docs/validation.md tells people to type it."""
+    page = (ROOT / "docs" / "validation.md").read_text()
+    section = page[page.index("## Calibration") :]
+    block = section.split("```sh\n")[1].split("```")[0]
+    calibrate, run = (shlex.split(line)[1:] for line in block.splitlines())
+    (tmp_path / "traces").symlink_to(ROOT / "traces")
+    monkeypatch.chdir(tmp_path)
+    done = kvtwin(*calibrate, before="import sys; sys.argv[1:] = ['calibrate', '--x']")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].endswith("(torch, float16)")
     assert "cross-validated" in done.stdout
-    assert lines[-1] == f"Wrote {out}; use it with --cost {out}."
-    cost = CostModel.from_file(out)
+    assert lines[-1] == "Wrote cpu.json; use it with --cost cpu.json."
+    cost = CostModel.from_file(tmp_path / "cpu.json")
     assert cost.calibrated
     assert cost.fit is not None
     assert cost.fit.source == "kvtwin calibrate --x"
-    assert (cost.fit.model, cost.fit.num_layers, cost.fit.backend) == ("OPT-125M", 1, "torch")
+    assert (cost.fit.model, cost.fit.num_layers, cost.fit.backend) == ("OPT-125M", 2, "torch")
     assert cost.fit.noise is not None
     assert {"kvtwin", "torch", "python"} <= cost.fit.versions.keys()
     # What was measured is used without a stamp.
-    trace = Path(__file__).parents[2] / "traces" / "samples" / "sharegpt-like-200.csv"
-    run = kvtwin(
-        *("run", str(trace), "--model", "opt-125m", "--gpu", "l4", "--cost", str(out)),
-        *("--num-requests", "5", "--out", str(tmp_path / "run")),
-    )
-    assert run.returncode == 0, run.stderr
-    assert "UNCALIBRATED" not in run.stdout
-    assert "step times fitted to" in run.stdout
+    done = kvtwin(*run)
+    assert done.returncode == 0, done.stderr
+    assert "UNCALIBRATED" not in done.stdout
+    assert "step times fitted to" in done.stdout
 
 
 def test_steps_that_clients_saw(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
