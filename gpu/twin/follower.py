@@ -115,11 +115,11 @@ class DecisionFollower:
         self._clear(slots.start + num_found, slots.stop)
 
     def _share(self, key: Key, first: int, num: int, source: int) -> None:
-        place = len(self._tables.of(key))
         for other in self._tables.of_request(key[0]):
-            blocks = self._tables.of(other)
-            if place < len(blocks) and blocks[place] == first:
-                begin, end = place * self._block_slots, (place + num) * self._block_slots
+            (places,) = np.nonzero(self._tables.of(other) == first)
+            if len(places):
+                begin = int(places[0]) * self._block_slots
+                end = begin + num * self._block_slots
                 self._inherit(key, other, begin, min(end, self._num_computed.get(other, 0)))
                 break
         self._tables.append(key, first, num)
@@ -160,13 +160,13 @@ class DecisionFollower:
     def _swap_out(self, key: Key, first: int, num: int, source: int) -> None:
         """To host block `first`. Tables of the request name it as a negative number from now on."""
         self._host.reserve(first + 1)
-        self._swap(SwapMove(source, first, is_out=True))
+        self._swap(SwapMove(is_out=True, device_block=source, host_block=first))
         self._num_tables[source] -= self._tables.replace_in_request(key[0], source, ~first)
         self._left.append((source, 1))
 
     def _swap_in(self, key: Key, first: int, num: int, source: int) -> None:
         self._num_tables[first] += self._tables.replace_in_request(key[0], ~source, first)
-        self._swap(SwapMove(first, source, is_out=False))
+        self._swap(SwapMove(is_out=False, device_block=first, host_block=source))
         self._written[self._slots(first, 1)] = True
 
     def _swap(self, move: SwapMove) -> None:
