@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from .commands import calibrate, compare, gpu, policies, replay_golden, run, size, trace
+from .commands import calibrate, compare, gpu, policies, replay_golden, run, size, trace, validate
 
 # Plain text: rich's panels would cost start-up time and break one-line messages.
 app = typer.Typer(
@@ -21,6 +21,7 @@ app.command()(compare.compare)
 app.command()(run.run)
 app.command()(size.size)
 app.command()(calibrate.calibrate)
+app.command()(validate.validate)
 app.command()(policies.policies)
 app.command(hidden=True)(replay_golden.replay_golden)
 app.add_typer(trace.app, name="trace")

@@ -165,36 +165,53 @@ REFERENCE_HELP = (
 
 def takes_inputs(command: Callable[..., None]) -> Callable[..., None]:
     """Give `command(inputs, ...)` the flags of `Inputs` in front of its own, and their help."""
-    with_flags = takes_flags_of(Inputs)(command)
-    with_flags.__doc__ = f"{inspect.getdoc(command)}\n\n{REFERENCE_HELP}"
-    return with_flags
+    return takes_inputs_and()(command)
 
 
-def takes_flags_of(
-    options: type[Any],
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give `command(inputs, ...)` a flag for each field of the dataclass `options`, before its own."""
-    hints = get_type_hints(options, include_extras=True)
-    shared = [
-        inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=field.default,
-            annotation=hints[field.name],
-        )
-        for field in fields(options)
-    ]
+def takes_inputs_and(*more: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give `command(inputs, first of more, ...)` the flags of `Inputs` and of `more`, and their help."""
+
+    def give_inputs(command: Callable[..., None]) -> Callable[..., None]:
+        with_flags = takes_flags_of(Inputs, *more)(command)
+        with_flags.__doc__ = f"{inspect.getdoc(command)}\n\n{REFERENCE_HELP}"
+        return with_flags
+
+    return give_inputs
+
+
+def takes_flags_of(*options: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give `command(first, second, ...)` flags for the fields of the dataclasses `options`, before its own.
+
+    It gets one of each, in their order, in front of its own arguments.
+    """
+    shared = {
+        option: [
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=field.default,
+                annotation=get_type_hints(option, include_extras=True)[field.name],
+            )
+            for field in fields(option)
+        ]
+        for option in options
+    }
 
     def give_flags(command: Callable[..., None]) -> Callable[..., None]:
-        own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+        signature = inspect.signature(command, eval_str=True)
+        own = list(signature.parameters.values())[len(options) :]
 
         @functools.wraps(command)
         def with_flags(**flags: Any) -> None:
-            given = {parameter.name: flags.pop(parameter.name) for parameter in shared}
-            command(options(**given), **flags)
+            given = [
+                option(**{parameter.name: flags.pop(parameter.name) for parameter in parameters})
+                for option, parameters in shared.items()
+            ]
+            command(*given, **flags)
 
         # typer reads the flags from here.
-        parameters = [*shared, *(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own)]
+        parameters = [parameter for listed in shared.values() for parameter in listed]
+        parameters += [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
         with_flags.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         with_flags.__annotations__ = {p.name: p.annotation for p in parameters}
         return with_flags

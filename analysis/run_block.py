@@ -16,7 +16,7 @@ def run_lines(summary: dict[str, Any]) -> list[str]:
         _line("Successful requests", f"{summary['num_finished']:,}"),
         _line("Rejected requests", f"{summary['num_rejected']:,}"),
         _line("Clipped requests", f"{summary['num_clipped']:,}"),
-        _line("Simulated duration (s)", f"{duration_s:,.2f}"),
+        _line(f"{_how(summary)} duration (s)", f"{duration_s:,.2f}"),
         _line("Total input tokens", f"{summary['num_prompt_tokens']:,}"),
         _line("Total generated tokens", f"{summary['num_output_tokens']:,}"),
         _line("Request throughput (req/s)", f"{summary['requests_per_s']:,.2f}"),
@@ -43,6 +43,11 @@ def run_lines(summary: dict[str, Any]) -> list[str]:
     lines += [f"{name}: {meaning}" for _, name, meaning in LATENCIES]
     lines.append(f"Loaded window: {LOADED_WINDOW}")
     return [*lines, "=" * WIDTH]
+
+
+def _how(summary: dict[str, Any]) -> str:
+    backend = summary.get("executed_with")
+    return "Simulated" if backend is None else f"Executed ({backend})"
 
 
 def _queue_lines(summary: dict[str, Any]) -> list[str]:

@@ -5,12 +5,14 @@ from typing import Annotated
 
 import typer
 
-from ..options import ForceOption, Inputs, JsonOption, OutOption, takes_inputs
+from ..device_flags import DeviceFlags
+from ..options import ForceOption, Inputs, JsonOption, OutOption, takes_inputs_and
 
 
-@takes_inputs
+@takes_inputs_and(DeviceFlags)
 def run(
     inputs: Inputs,
+    flags: DeviceFlags,
     policy: Annotated[
         str | None,
         typer.Option(help="One policy, see kvtwin policies (default paged).", metavar="NAME"),
@@ -22,11 +24,23 @@ def run(
     decisions: Annotated[
         bool, typer.Option("--decisions", help="Record every grant, extension, move and free.")
     ] = False,
+    real_time: Annotated[
+        bool,
+        typer.Option(
+            "--real-time",
+            help="With --device: wait for arrivals, and count all that happens between steps.",
+            rich_help_panel="Execution",
+        ),
+    ] = False,
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run one policy on a trace and write a run directory."""
+    """Run one policy on a trace and write a run directory.
+
+    With --device it is executed on real tensors, and steps last as long as they are measured to.
+    """
     from kvtwin.sim import simulate
+    from kvtwin.traces import UserError
 
     from ..definitions import latency_note
     from ..facts import gather_facts, header_lines
@@ -39,6 +53,10 @@ def run(
     from ..setting import load_config, load_trace
     from ..verdict import run_verdict
 
+    if flags.device is None and (real_time or flags != DeviceFlags()):
+        raise UserError(
+            "flags of an execution are given without --device; give it, or leave them out"
+        )
     without_pandas()
     if policy is not None:
         check_policy(policy)
@@ -46,15 +64,26 @@ def run(
     check_output_dir(out, force=force)
     trace = load_trace(inputs, config.seed)
     with replacing(out, force=force) as staging:
-        summary = simulate(
-            trace,
-            config,
-            staging,
-            snapshots=snapshots,
-            decisions=decisions,
-            paranoid=inputs.paranoid,
-        )
+        if flags.device is None:
+            summary = simulate(
+                trace,
+                config,
+                staging,
+                snapshots=snapshots,
+                decisions=decisions,
+                paranoid=inputs.paranoid,
+            )
+        else:
+            from ..execution import execute_run
+
+            summary = execute_run(
+                trace, config, flags, staging, real_time=real_time, paranoid=inputs.paranoid
+            )
     facts = gather_facts(config, trace)
+    if flags.device is not None:
+        from ..execution import executed_facts
+
+        facts = executed_facts(facts, config, summary["executed_with"])
     if as_json:
         note = latency_note(calibrated=summary["calibrated"], saturated=trace.saturated)
         print_json({**facts, "latency_note": note, "summary": summary})

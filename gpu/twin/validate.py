@@ -124,20 +124,33 @@ def _decisions(foresight: Foresight, execution: Execution, backend: str) -> Iter
     policy, num = foresight.assembly.config.policy, len(expected.steps)
     rows, executed_rows = foresight.assembly.recorder.rows, execution.assembly.recorder.rows
     num_rows = sum(one == two for one, two in zip(rows, executed_rows, strict=False))
-    for kind, name, predicted, measured in (
-        ("decisions", "steps", len(foresight.durations_ns), len(execution.executor.times)),
-        ("decisions", "decisions", num, len(found.steps)),
-        (
-            "decisions",
-            "first decisions that are the same",
-            num,
-            num_same_decisions(expected, found),
-        ),
-        ("decisions", "end of the last step", foresight.end_ns, execution.end_ns),
-        ("parts", "timeline rows that are the same", len(rows), num_rows),
+    for kind, name, predicted, measured, unit in (
+        ("decisions", "steps", len(foresight.durations_ns), len(execution.executor.times), "steps"),
+        ("decisions", "decisions", num, len(found.steps), "decisions"),
+        ("decisions", "first ones that are the same", num, num_same_decisions(expected, found), ""),
+        ("decisions", "end of the last step", foresight.end_ns, execution.end_ns, "ns"),
+        ("parts", "timeline rows that are the same", len(rows), num_rows, "rows"),
     ):
-        unit = "ns" if name.startswith("end") else "rows" if kind == "parts" else name.split()[0]
-        yield Prediction(policy, kind, name, predicted, measured, unit, 0, backend)
+        yield Prediction(policy, kind, name, predicted, measured, unit or "decisions", 0, backend)
+
+
+def decisions_of_measured(
+    foresight: Foresight, execution: Execution, backend: str
+) -> Iterable[Prediction]:
+    """`foresight` was simulated with the durations that `execution` had at its device's own speed."""
+    expected, found = foresight.log, execution.assembly.log
+    assert found is not None
+    yield Prediction(
+        foresight.assembly.config.policy,
+        "decisions",
+        "the same, at the device's own speed",
+        len(found.steps),
+        num_same_decisions(expected, found) if len(expected.steps) == len(found.steps) else 0,
+        "decisions",
+        0,
+        backend,
+        note="simulated with the durations that were measured",
+    )
 
 
 def same_outputs(

@@ -42,13 +42,7 @@ def validate_times(
             f"the {len(repeated)} steps of {policy} in the repetition are not the {len(measured)} before"
         )
         again_ns = _durations_ns(repeated)
-    steps = StepTimes.of(
-        assembly.cost,
-        [step.start_ns for step in measured],
-        [step.totals for step in measured],
-        _durations_ns(measured),
-        again_ns,
-    )
+    steps = steps_of(foresight, execution, again_ns)
     predictions = time_predictions(
         policy,
         backend.name,
@@ -58,6 +52,20 @@ def validate_times(
         steps,
     )
     return TimedExecution(execution, steps, predictions)
+
+
+def steps_of(
+    foresight: Foresight, execution: Execution, repeat_ns: Sequence[int] | None = None
+) -> StepTimes:
+    """The steps of an execution, with what the cost model of `foresight` says of them."""
+    steps = execution.executor.times
+    return StepTimes.of(
+        foresight.assembly.cost,
+        [step.start_ns for step in steps],
+        [step.totals for step in steps],
+        _durations_ns(steps),
+        repeat_ns,
+    )
 
 
 def _durations_ns(steps: Sequence[StepTime]) -> list[int]:

@@ -109,5 +109,5 @@ def test_an_execution_that_goes_another_way_fails(backend: Backend) -> None:
     found, _, _ = validate_decisions(foresight, SHAPE, backend, DEPTH, paranoid=False)
     assert not found.passed
     failed = {prediction.name for prediction in found.predictions if prediction.passed is False}
-    assert {"first decisions that are the same", "end of the last step"} <= failed
+    assert {"first ones that are the same", "end of the last step"} <= failed
     assert not found.findings, "the device did what it was told"

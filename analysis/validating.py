@@ -1,0 +1,139 @@
+"""`kvtwin validate`, step by step: predict, write and hash that, execute, compare."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kvtwin.gpu.devices import device_name
+from kvtwin.gpu.twin.execution import content_shape
+from kvtwin.gpu.twin.foresight import Foresight, foresee
+from kvtwin.gpu.twin.outputs import OutputCheck
+from kvtwin.gpu.twin.step_times import StepTimes
+from kvtwin.gpu.twin.validate import (
+    Depth,
+    decisions_of_measured,
+    same_outputs,
+    validate_decisions,
+)
+from kvtwin.gpu.twin.validate_times import steps_of, validate_times
+from kvtwin.gpu.twin.validation import PolicyValidation, Validation
+from kvtwin.sim import RunConfig, load_cost
+from kvtwin.sim.drive import drive
+from kvtwin.sim.run_directory import write_json, write_run
+from kvtwin.traces import Trace
+
+from .calibration import typed_command, versions
+from .device_flags import DeviceFlags
+from .execution import shape_facts, write_execution
+from .layout import META_JSON, PREDICTION_JSON, VALIDATION_JSON, run_dir_name
+
+if TYPE_CHECKING:
+    from kvtwin.gpu.check.backends import Backend
+
+PREDICTED, EXECUTED = "predicted", "executed"
+SCOPE = (
+    "executed: K and V are stored and attended to, in every layer, with queries, K and V that "
+    "follow from the tokens; no projections, no feed-forward, no sampling"
+)
+NO_GPU = "not measured on a GPU"
+INTERPRETED = "Triton's interpreter ran the kernels: how long it takes says nothing, so no times"
+
+
+def validate_policies(
+    trace: Trace,
+    config: RunConfig,
+    names: Sequence[str],
+    flags: DeviceFlags,
+    backend: "Backend",
+    depth: Depth,
+    out: Path,
+    *,
+    paranoid: bool,
+) -> Validation:
+    """Everything of validation.json, which is written to `out` with all run directories.
+
+    Raises UserError where a policy cannot run under `config`, or be executed.
+    """
+    shape = content_shape(config, flags.layers, flags.heads, flags.kv_heads, flags.head_dim)
+    foresights = {}
+    for name in names:
+        foresights[name] = foresee(
+            trace, dataclasses.replace(config, policy=name), drive, paranoid=paranoid
+        )
+        _write_prediction(out / PREDICTED / run_dir_name(name), foresights[name])
+    # From here on nothing that was predicted can change without showing.
+    predicted = {name: foresight.to_dict() for name, foresight in foresights.items()}
+    write_json(out / PREDICTION_JSON, {"trace": trace.name, "policies": predicted})
+    sha256 = hashlib.sha256((out / PREDICTION_JSON).read_bytes()).hexdigest()
+    parts: list[PolicyValidation] = []
+    first: tuple[str, OutputCheck] | None = None
+    for name, foresight in foresights.items():
+        part, execution, outputs = validate_decisions(
+            foresight, shape, backend, depth, paranoid=paranoid
+        )
+        more = []
+        if first is not None:
+            more.append(same_outputs(name, backend.name, outputs, first[1], first[0]))
+        first = first or (name, outputs)
+        if backend.name == "triton-interpret":
+            steps: StepTimes = steps_of(foresight, execution)
+        else:
+            timed = validate_times(foresight, shape, backend)
+            execution, steps = timed.execution, timed.steps
+            again = foresee(trace, foresight.assembly.config, drive, steps.measured_ns.tolist())
+            more += [*decisions_of_measured(again, execution, backend.name), *timed.predictions]
+        write_execution(out / EXECUTED / run_dir_name(name), execution, steps, backend)
+        parts.append(
+            dataclasses.replace(
+                part,
+                predictions=(*part.predictions, *more),
+                predicted_dir=f"{PREDICTED}/{run_dir_name(name)}",
+                executed_dir=f"{EXECUTED}/{run_dir_name(name)}",
+            )
+        )
+    cost = load_cost(config)
+    notes = [SCOPE, *cost.notes]
+    if backend.device == "cpu":
+        notes.append(NO_GPU)
+    if backend.name == "triton-interpret":
+        notes.append(INTERPRETED)
+    validation = Validation(
+        command=typed_command(),
+        device=device_name(backend.device),
+        versions=versions(),
+        shape=shape_facts(shape, config.model, config.block_size),
+        trace={"name": trace.name, "num_requests": trace.num_requests},
+        cost={"name": cost.name, "calibrated": cost.calibrated},
+        prediction_sha256=sha256,
+        policies=tuple(parts),
+        notes=tuple(notes),
+    )
+    validation.save(out / VALIDATION_JSON)
+    return validation
+
+
+def _write_prediction(out: Path, foresight: Foresight) -> None:
+    write_run(out, foresight.assembly, foresight.summary)
+    write_json(out / META_JSON, versions())
+
+
+def prediction_lines(validation: Validation) -> list[str]:
+    """A line for each prediction, with the backend that ran."""
+    lines = []
+    for policy in validation.policies:
+        for prediction in policy.predictions:
+            verdict = {True: "pass", False: "FAIL", None: "not judged"}[prediction.passed]
+            lines.append(
+                f"{policy.policy:<16} {policy.backend:<16} {prediction.kind:<10} {prediction.name:<36} "
+                f"{_number(prediction.predicted):>14} {_number(prediction.measured):>14} "
+                f"{prediction.unit:<12} {verdict}"
+            )
+        lines += [f"{policy.policy:<16} {policy.backend:<16} {line}" for line in policy.findings]
+    return lines
+
+
+def _number(value: float | None) -> str:
+    return json.dumps(value) if value is None or value == int(value) else f"{value:.4g}"

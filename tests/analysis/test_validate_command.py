@@ -1,0 +1,116 @@
+"""`kvtwin validate` and `kvtwin run --device`: files, lines, exit codes."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvtwin.analysis.cli import main
+
+SETTING = (
+    *("--workload", "sharegpt-like", "--num-requests", "6", "--max-tokens", "12"),
+    *("--model", "opt-125m", "--gpu", "l4", "--num-gpu-blocks-override", "80"),
+    *("--max-model-len", "640", "--cost", "constant:3000000", "--device", "cpu"),
+    *("--layers", "1", "--heads", "2", "--head-dim", "16"),
+)
+
+
+def kvtwin(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr."""
+    with pytest.raises(SystemExit) as stop:
+        main([str(argument) for argument in arguments])
+    out, err = capsys.readouterr()
+    assert isinstance(stop.value.code, int)
+    return stop.value.code, out, err
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("validate") / "out"
+
+
+def test_all_predictions_hold(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("validate", *SETTING, "--policies", "paged,no-cache", "--out", out)
+    code, text, _ = kvtwin(capsys, *arguments, "--audit-steps", "2")
+    assert code == 0, text
+    *lines, report, verdict = text.splitlines()
+    assert all(line.split()[1] == "torch" for line in lines), "a line must name its backend"
+    assert {line.split()[0] for line in lines} == {"paged", "no-cache"}
+    assert report == f"Report: {out / 'report.html'}"
+    assert "predictions of 2 policies hold, executed with torch on" in verdict
+    found = json.loads((out / "validation.json").read_text())
+    assert found["passed"]
+    prediction = (out / "prediction.json").read_bytes()
+    assert found["prediction_sha256"] == hashlib.sha256(prediction).hexdigest()
+    assert json.loads(prediction)["policies"].keys() == {"paged", "no-cache"}
+    for policy in found["policies"]:
+        kinds = {one["kind"] for one in policy["predictions"]}
+        kept = policy["policy"] == "paged"
+        assert kinds == {"decisions", "parts", "outputs", "time"} | (
+            {"contents"} if kept else set()
+        )
+        for place in ("predicted_dir", "executed_dir"):
+            assert (out / policy[place] / "decisions.parquet").is_file()
+        assert (out / policy["executed_dir"] / "steps.parquet").is_file()
+    differences = [
+        one["measured"]
+        for one in found["policies"][1]["predictions"]
+        if one["name"] == "largest difference from paged"
+    ]
+    assert len(differences) == 1
+    assert 0 < differences[0] <= 1
+    assert (out / "report.html").stat().st_size < 3 * 2**20
+
+
+def test_a_prediction_that_fails_is_exit_code_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kvtwin.gpu.twin.pool import DevicePool
+
+    poison = DevicePool.poison
+    monkeypatch.setattr(
+        DevicePool, "poison", lambda pool, runs: poison(pool, runs[:-1] or [(0, pool.num_slots)])
+    )
+    arguments = ("validate", *SETTING, "--audit-steps", "2", "--out", tmp_path / "out", "--json")
+    code, text, _ = kvtwin(capsys, *arguments)
+    found: dict[str, Any] = json.loads(text)
+    assert code == 1
+    assert not found["passed"]
+    assert any("expected" in line for line in found["policies"][0]["findings"])
+    assert (tmp_path / "out" / "report.html").is_file(), "a failure is worth a report"
+
+
+def test_run_on_a_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, text, _ = kvtwin(capsys, "run", *SETTING, "--out", tmp_path / "out")
+    assert code == 0
+    assert "step times: measured (torch)" in text
+    assert "Executed (torch) duration (s):" in text
+    assert "UNCALIBRATED" not in text
+    run = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert run["summary"]["executed_with"] == "torch"
+    assert run["summary"]["num_finished"] == 6
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"steps.parquet", "decisions.parquet", "snapshots.parquet", "meta.json"} <= names
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("run", "--layers", "2"), "without --device"),
+        (("validate", *SETTING, "--layers", "0"), "--layers is 0"),
+        (("validate", *SETTING, "--kv-heads", "3"), "2 heads cannot share 3 KV heads"),
+        (("validate", *SETTING, "--kv-cache-dtype", "fp8"), "--kv-cache-dtype is fp8"),
+        (("validate", *SETTING, "--tensor-parallel-size", "2"), "--tensor-parallel-size is 2"),
+        (("validate", *SETTING, "--backend", "cuda"), "backend cuda: choose"),
+        (("validate", *SETTING, "--layers", "99999999"), "use fewer --layers or a smaller pool"),
+    ],
+)
+def test_what_cannot_be_executed_is_refused_in_one_line(
+    arguments: tuple[str, ...], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = kvtwin(capsys, *arguments, "--out", tmp_path / "out")
+    assert (code, out, err.count("\n")) == (2, "", 1), (code, out, err)
+    assert message in err
+    assert not (tmp_path / "out").exists()
