@@ -29,8 +29,9 @@ def validate(
 ) -> None:
     """Execute on real tensors what was simulated, and compare.
 
-    Exit code 1 if a prediction fails. What is predicted is written and hashed before anything is executed: decisions with all ids,
-    what every slot holds, the parts of the pool, attention outputs, times.
+    Exit code 1 if a prediction fails. What is predicted is written and hashed before anything is
+    executed: decisions with all ids, what every slot holds, the parts of the pool, attention
+    outputs, times.
     """
     from ..device_flags import opened_backend
     from ..output_dir import check_output_dir, replacing
