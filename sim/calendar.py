@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence as Seq
 from heapq import heapify, heappop, heappush
+from itertools import accumulate
 from operator import attrgetter
 
 from .sequence import NEVER, Sequence
@@ -20,16 +21,17 @@ class GrowthCalendar:
 
     All grow by the same number of tokens, so a sequence grows at the steps that leave the same remainder, its phase,
     when divided by that number, until it stops. It stays in the bucket of its phase, in order of admission: a growth
-    changes nothing here.
+    changes nothing here. How many grow in some steps is a sum over a slice.
 
     The last growth of a sequence usually grants a tail that it will never fill; such slots are kept by the step in
     which they come to be, which spares looking at every sequence.
     """
 
     def __init__(self, growth_tokens: int, growth_slots: int) -> None:
-        self._growth_tokens = growth_tokens
+        self.growth_tokens = growth_tokens
         self._has_tails = growth_slots > 0
         self._buckets: list[list[Sequence]] = [[] for _ in range(growth_tokens)]
+        self._nums = [0] * growth_tokens  # of sequences in the buckets
         self._phases: list[int] = []  # of the buckets that are not empty, sorted
         # Those whose first growth is still more than a round of phases away: (its step, serial, sequence), a heap.
         self._later: list[tuple[int, int, Sequence]] = []
@@ -41,7 +43,7 @@ class GrowthCalendar:
         if missing <= 0:
             seq.phase = NEVER
             return
-        growth_tokens = self._growth_tokens
+        growth_tokens = self.growth_tokens
         first_growth = step + seq.room - seq.known
         tail = seq.tail = -missing % growth_tokens if self._has_tails else 0
         if tail:
@@ -54,6 +56,7 @@ class GrowthCalendar:
         bucket = self._buckets[seq.phase]
         if bucket and bucket[-1].serial < seq.serial:
             bucket.append(seq)
+            self._nums[seq.phase] += 1
         else:
             self._insert(seq)
 
@@ -63,10 +66,11 @@ class GrowthCalendar:
             insort(self._phases, seq.phase)
         bucket.append(seq)
         bucket.sort(key=_serial)
+        self._nums[seq.phase] += 1
 
     def _enter(self, step: int) -> None:
         """From `step` on, the next time that the phase of these comes round is their first growth."""
-        later, round_end = self._later, step + self._growth_tokens
+        later, round_end = self._later, step + self.growth_tokens
         while later and later[0][0] < round_end:
             self._insert(heappop(later)[2])
 
@@ -77,6 +81,7 @@ class GrowthCalendar:
         bucket = self._buckets[seq.phase]
         try:
             bucket.remove(seq)
+            self._nums[seq.phase] -= 1
             if not bucket:
                 del self._phases[bisect_left(self._phases, seq.phase)]
         except ValueError:
@@ -91,7 +96,7 @@ class GrowthCalendar:
         """Who grows in `step`, in order of admission. It shrinks when one of them is removed."""
         if self._later:
             self._enter(step)
-        return self._buckets[step % self._growth_tokens]
+        return self._buckets[step % self.growth_tokens]
 
     def pop_tail(self, step: int) -> int:
         """Slots granted in `step` that nobody will ever fill."""
@@ -111,7 +116,7 @@ class GrowthCalendar:
         while at < num_steps:  # a round of phases, or what the steps cover of it
             if self._later:
                 self._enter(step + at)
-            phase = (step + at) % self._growth_tokens
+            phase = (step + at) % self.growth_tokens
             round_start = at - phase
             low = bisect_left(phases, phase)
             for due in phases[low : bisect_left(phases, num_steps - round_start, low)]:
@@ -123,42 +128,40 @@ class GrowthCalendar:
                     tail = tails.pop(step + at)
                     num_tail += tail
                     tail_moment += tail * start_ns
-            at = round_start + self._growth_tokens
+            at = round_start + self.growth_tokens
         return growers, growth_moment, num_tail, tail_moment
 
     def next_step(self, step: int) -> int:
         """The first step from `step` on in which somebody grows; far away if nobody will."""
         if self._later:
             self._enter(step)
-        phases, phase = self._phases, step % self._growth_tokens
+        phases, phase = self._phases, step % self.growth_tokens
         if not phases:
             return self._later[0][0] if self._later else FAR
         at = bisect_left(phases, phase)
         if at < len(phases):
             return step + phases[at] - phase
-        return step + phases[0] - phase + self._growth_tokens
+        return step + phases[0] - phase + self.growth_tokens
 
-    def steps_within(self, step: int, num_steps: int, num_units: int, num_rounds: int) -> int:
+    def steps_within(self, step: int, num_steps: int, num_units: int) -> int:
         """The most steps from `step` on, up to `num_steps`, in which at most `num_units` growths take place.
 
-        Looks at no more steps than in `num_rounds` rounds of phases.
+        Where some grow for the first time behind the coming round of phases, looks at no more than that.
         """
-        growth_tokens, buckets, phases = self._growth_tokens, self._buckets, self._phases
+        growth_tokens = self.growth_tokens
         if self._later:
             self._enter(step)
-            num_rounds = 1  # behind it others enter
-        if num_steps > num_rounds * growth_tokens:
-            num_steps = num_rounds * growth_tokens
+            if num_steps > growth_tokens:
+                num_steps = growth_tokens
         at = 0
-        while at < num_steps:
+        while at < num_steps:  # a round of phases, or what the steps cover of it
             phase = (step + at) % growth_tokens
-            round_start = at - phase
-            first = bisect_left(phases, phase)
-            for due in phases[first : bisect_left(phases, num_steps - round_start, first)]:
-                num_units -= len(buckets[due])
-                if num_units < 0:
-                    return round_start + due
-            at = round_start + growth_tokens
+            nums = self._nums[phase : phase + num_steps - at]
+            num_growths = sum(nums)
+            if num_growths > num_units:
+                return at + bisect_right(list(accumulate(nums)), num_units)
+            num_units -= num_growths
+            at += len(nums)
         return num_steps
 
 

@@ -152,10 +152,10 @@ class CostExecutor:
             return False
         at_last = base + slope * (num_steps - 1)
         context_at_last = context + num_seqs * (num_steps - 1)
-        return any(
-            constant + per_token * num_seqs + per_slot * context_at_last > at_last
-            for constant, per_token, per_slot in self._decode_terms
-        )
+        for constant, per_token, per_slot in self._decode_terms:
+            if constant + per_token * num_seqs + per_slot * context_at_last > at_last:
+                return True
+        return False
 
     def _crossing(self, num_seqs: int, context: int, num_steps: int) -> list[int]:
         """Durations where the longest term changes on the way, or where they are under a nanosecond."""

@@ -28,19 +28,23 @@ def up_to_next_finish(
     """What follows from `step` on behind the last chunks of prompts, where whoever waits stays refused.
 
     `num_seqs` sequences with `context` committed tokens decode without those of the chunks. At most `num_units`
-    growths fit. Ends early where sequences would grow twice.
+    growths fit. Ends early where the sequences of the chunks, which are in no calendar yet, could grow twice.
     """
-    last_step = finishes.next_step()
+    num_steps = finishes.next_step() - step + 1
+    if num_steps > growths.growth_tokens:
+        num_steps = growths.growth_tokens
     for seq, _ in chunks:
-        seq_last_step = step + seq.end - seq.known - 1
-        if seq_last_step < last_step:
-            last_step = seq_last_step
+        num_left = seq.end - seq.known
+        if num_left < num_steps:
+            num_steps = num_left
         context += seq.known
-    num_units -= len(chunks)  # these may grow, too, and are in no calendar yet
-    if last_step < step or num_units < 0:
+    for seq, _ in chunks:
+        if seq.room - seq.known < num_steps:
+            num_units -= 1
+    if num_steps <= 0 or num_units < 0:
         return ()
+    num_steps = growths.steps_within(step, num_steps, num_units)
     num_seqs += len(chunks)
-    num_steps = growths.steps_within(step, last_step - step + 1, num_units, 1)
     return ((num_steps, num_seqs, context + num_seqs),) if num_steps else ()
 
 

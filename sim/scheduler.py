@@ -274,7 +274,7 @@ class Scheduler:
                 if not ahead:
                     num_more = min(num_more, self._growth.next_step(behind) - behind)
                 elif num_units < self._num_decoding * num_rounds:
-                    num_more = self._growth.steps_within(behind, num_more, num_units, num_rounds)
+                    num_more = self._growth.steps_within(behind, num_more, num_units)
             plan.max_steps = 1 + num_more
         if not ahead or self._chunking is not None:
             return

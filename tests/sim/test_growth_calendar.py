@@ -64,7 +64,7 @@ def test_growths_ahead_are_all_single_growths(
     expected = [(due, serial) for due, serial in every if due < step + num_steps]
 
     assert calendar.next_step(step) == min((due for due, _ in every), default=1 << 62)
-    within = calendar.steps_within(step, num_steps, num_units, 20)
+    within = calendar.steps_within(step, num_steps, num_units)
     assert sum(due < step + within for due, _ in expected) <= num_units, "more growths than units"
     if growth_tokens >= num_steps and within < num_steps:
         assert sum(due <= step + within for due, _ in expected) > num_units, "not the most steps"
