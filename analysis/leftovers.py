@@ -1,4 +1,4 @@
-"""Directories beside `--out` that runs were writing when they were killed."""
+"""Directories beside `--out` that runs were writing, or putting aside, when they were killed."""
 
 import fcntl
 import os
@@ -15,6 +15,11 @@ def staging_dir(out: Path) -> Path:
     """Where this process writes what will become `out`."""
     # The process number keeps two runs with the same --out apart.
     return out.with_name(f".{out.name}.{os.getpid()}.partial")
+
+
+def replaced_dir(out: Path) -> Path:
+    """Where this process puts the old `out` aside until the new one is in its place."""
+    return staging_dir(out).with_suffix(".replaced")
 
 
 def foreign_entry(directory: Path) -> Path | None:
@@ -41,11 +46,13 @@ def held(directory: Path) -> Iterator[None]:
 
 
 def remove_leftovers(out: Path) -> None:
-    """Remove the staging directories of runs with this `out` whose process was killed.
+    """Remove what runs with this `out` were writing, or had replaced, when their process was killed.
 
     One that somebody holds, whose process runs, or with a file that kvtwin did not write, stays.
+    So do replaced results while there is no `out`: then they are the only ones.
     """
-    name = re.compile(rf"\.{re.escape(out.name)}\.([1-9][0-9]{{0,8}})\.partial")
+    kinds = "partial|replaced" if out.is_dir() else "partial"
+    name = re.compile(rf"\.{re.escape(out.name)}\.([1-9][0-9]{{0,8}})\.({kinds})")
     for path in out.parent.iterdir():
         match = name.fullmatch(path.name)
         if (

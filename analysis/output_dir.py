@@ -9,7 +9,7 @@ from pathlib import Path
 from kvtwin.traces import UserError
 
 from .layout import MARKERS
-from .leftovers import foreign_entry, held, remove_leftovers, staging_dir
+from .leftovers import foreign_entry, held, remove_leftovers, replaced_dir, staging_dir
 
 
 def check_output_dir(out: Path, *, force: bool) -> None:
@@ -77,7 +77,7 @@ def replacing(out: Path, *, force: bool) -> Iterator[Path]:
 
 
 def _swap(staging: Path, out: Path) -> None:
-    old = staging.with_suffix(".replaced")
+    old = replaced_dir(out)
     try:
         if out.is_dir():
             out.rename(old)
@@ -90,7 +90,7 @@ def _swap(staging: Path, out: Path) -> None:
     except OSError as error:
         raise _not_writable(out, error) from error
     if old.is_dir():
-        shutil.rmtree(old)
+        shutil.rmtree(old, ignore_errors=True)  # what is left goes with the next run
 
 
 def _make_parents(out: Path) -> list[Path]:

@@ -43,8 +43,8 @@ def dead() -> int:
     return process.pid
 
 
-def leftover(out: Path, process: int) -> Path:
-    path = out.with_name(f".{out.name}.{process}.partial")
+def leftover(out: Path, process: int, kind: str = "partial") -> Path:
+    path = out.with_name(f".{out.name}.{process}.{kind}")
     (path / "paged").mkdir(parents=True)
     (path / "paged" / "timeline.parquet").write_text("half")
     return path
@@ -138,12 +138,51 @@ def test_only_directories_of_the_same_name_are_removed(
     out = tmp_path / name
     leftover(out, dead)
     others = [leftover(tmp_path / other, dead) for other in ("aab", "results-v2", "x", name + ".2")]
-    (tmp_path / f".{name}.{dead}.replaced").mkdir()
+    (tmp_path / f".{name}.{dead}.kept").mkdir()
     (tmp_path / f".{name}.0{dead}.partial").write_text("a file, and no number of a process")
     write(out)
     kept = [path.name for path in others]
-    kept += [f".{name}.{dead}.replaced", f".{name}.0{dead}.partial", name]
+    kept += [f".{name}.{dead}.kept", f".{name}.0{dead}.partial", name]
     assert names(tmp_path) == sorted(kept)
+
+
+KILLED_IN_A_SWAP = """
+import os, signal, sys
+from pathlib import Path
+from kvtwin.analysis import output_dir
+
+def kill(*arguments, **options):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+at = sys.argv[1]
+if at == "new results in place":
+    output_dir.shutil.rmtree = kill
+with output_dir.replacing(Path("out"), force=True) as staging:
+    (staging / "run.json").write_text("of the killed")
+    if at == "old results aside":
+        Path.rename, rename = lambda path, to: (rename(path, to), kill()), Path.rename
+"""
+
+
+@pytest.mark.parametrize("at", ["old results aside", "new results in place"])
+def test_results_put_aside_go_once_others_have_come(at: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "run.json").write_text("old")
+    command = [sys.executable, "-c", KILLED_IN_A_SWAP, at]
+    killed = subprocess.run(command, cwd=tmp_path, timeout=PATIENCE_S, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    (aside,) = tmp_path.glob(".out.*.replaced")
+    assert (aside / "run.json").read_text() == "old"
+    if not out.exists():  # then these are the only results
+        with pytest.raises(ZeroDivisionError), replacing(out, force=True):
+            assert 1 / 0
+        assert names(tmp_path) == [aside.name]
+        write(out)
+        assert names(tmp_path) == [aside.name, "out"]
+    write(out)
+    assert names(tmp_path) == ["out"]
+    assert (out / "run.json").read_text() == "new"
 
 
 def test_what_kvtwin_did_not_write_stays(dead: int, tmp_path: Path) -> None:
