@@ -8,6 +8,7 @@ import simpy
 
 from .engine_contract import EngineContract
 from .executor import Executor
+from .progress import Progress
 from .queue import NO_ARRIVAL
 
 
@@ -25,6 +26,7 @@ def _serve(
     """Steps, one behind the other. The environment's clock is set only when another event is due before a step ends."""
     now_ns = int(env.now)
     next_event_ns = env.peek()  # nobody can schedule anything while this process does not wait
+    progress = Progress(engine.requests)
     while True:
         plan = engine.plan(now_ns)
         if plan is None:
@@ -41,5 +43,6 @@ def _serve(
             engine.idle(now_ns, end_ns)
         else:
             engine.commit(plan, ends_ns)
+            progress.count(len(ends_ns))
         now_ns = end_ns
     yield env.timeout(now_ns - env.now)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from kvtwin.sim.engine_contract import EngineContract
 from kvtwin.sim.executor import Executor
+from kvtwin.sim.progress import Progress
 from kvtwin.sim.queue import NO_ARRIVAL
 
 from .executor import Clock
@@ -12,12 +13,13 @@ from .executor import Clock
 
 def drive(engine: EngineContract, executor: Executor, clock: Clock) -> int:
     """Run until every request has ended. Returns the time of the last event, in ns after the first arrival."""
-    now_ns = 0
+    now_ns, progress = 0, Progress(engine.requests)
     while True:
         plan = engine.plan(now_ns)
         if plan is not None:
             ends_ns = executor.execute(plan)
             engine.commit(plan, ends_ns)
+            progress.count(len(ends_ns))
             now_ns = ends_ns[-1]
             continue
         if engine.queue.next_arrival_ns == NO_ARRIVAL:

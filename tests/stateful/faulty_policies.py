@@ -97,6 +97,13 @@ class RefusesForEver(Paged):
         return False
 
 
+class NeverExtends(Paged):
+    """A prompt in chunks gives up its memory at the second one, is admitted again, and so on."""
+
+    def extend(self, seq: Sequence, num_tokens: int) -> bool:
+        return False
+
+
 class TooMuchExternal(Paged):
     def unusable_slots(self, seq: Sequence, num_tokens: int) -> int:
         return self.num_slots + 1

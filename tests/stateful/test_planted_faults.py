@@ -81,6 +81,13 @@ def test_a_faulty_policy_is_caught(
     assert not (tmp_path / "out").exists(), "a run that failed must leave nothing"
 
 
+def test_a_run_that_gets_nowhere_ends(tmp_path: Path) -> None:
+    config = setting("faulty_policies:NeverExtends", max_num_batched_tokens=4, admission="step")
+    message = r"INV-5: no request has ended in \d{5} steps, 1 of 3 did before; the longest has 23"
+    with pytest.raises(AssertionError, match=message):
+        simulate(trace_of([(0, 4, 1), (0, 6, 17), (0, 5, 9)]), config, tmp_path / "out")
+
+
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
