@@ -1,0 +1,87 @@
+"""A whole trace through the kernels, interpreted: every step equals the torch operations' and float64."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from kvtwin.gpu.twin.content import ContentShape
+from kvtwin.gpu.twin.driver import GivenClock
+from kvtwin.gpu.twin.execution import execute
+from kvtwin.gpu.twin.executor import ExecutedStep
+from kvtwin.gpu.twin.foresight import foresee
+from kvtwin.gpu.twin.outputs import largest_difference
+from kvtwin.gpu.twin.validate import Depth, validate_decisions
+from kvtwin.sim import RunConfig
+from kvtwin.sim.drive import drive
+from kvtwin.traces import Trace, TraceChunk
+
+SHAPE = ContentShape(2, 4, 2, 16, torch.float16)
+EVERY_OUTPUT = Depth(audit_steps=4, output_steps=1, num_rows=8)
+
+
+def trace() -> Trace:
+    """8 requests in two waves."""
+    prompts = np.array([9, 3, 14, 5, 11, 4, 7, 12])
+    outputs = np.array([7, 12, 3, 9, 5, 1, 8, 6])
+    arrival_ns = np.array([0, 0, 0, 0, 4, 4, 4, 9]) * 1_000_000
+    return Trace("made", "synthetic", (TraceChunk(arrival_ns, prompts, outputs, np.full(8, -1)),))
+
+
+class Kept:
+    """The outputs of every step."""
+
+    def __init__(self) -> None:
+        self.outs: list[torch.Tensor] = []
+
+    def after_step(self, step: ExecutedStep) -> None:
+        """See `Observer`."""
+        self.outs.append(step.out)
+
+
+CASES = {
+    "paged": {"num_gpu_blocks_override": 11},
+    "contiguous": {"num_gpu_blocks_override": 12, "compaction": True},
+    "orca-pow2": {"num_gpu_blocks_override": 16},
+}
+
+
+@pytest.mark.parametrize("policy", CASES)
+def test_every_step_of_a_trace(policy: str, on: dict[str, Any]) -> None:
+    config = RunConfig(
+        *("opt-125m", "l4"),
+        policy=policy,
+        block_size=4,
+        max_model_len=24,
+        max_num_seqs=8,
+        max_num_batched_tokens=24,
+        growth_tokens=2,
+        cost="constant:1000000",
+        **CASES[policy],
+    )
+    foresight = foresee(trace(), config, drive)
+    outs, checks = {}, {}
+    for name, backend in on.items():
+        found, execution, checks[name] = validate_decisions(
+            foresight, SHAPE, backend, EVERY_OUTPUT, paranoid=False
+        )
+        assert found.passed, [*found.findings, *found.predictions]
+        assert found.backend == name
+        assert all(prediction.backend == name for prediction in found.predictions)
+        assert execution.summary["num_finished"] == 8
+        kept = Kept()
+        clock = GivenClock(foresight.durations_ns)
+        execute(trace(), config, SHAPE, backend, clock, observe=lambda *_, kept=kept: [kept])
+        outs[name] = kept.outs
+    assert (execution.summary["preemptions"] > 0) == (policy == "paged")
+    assert (execution.summary["moved_slots"] > 0) == (policy == "contiguous")
+    interpreted, torchs = checks["triton-interpret"], checks["torch"]
+    num_same, share = largest_difference(interpreted, torchs)
+    assert num_same == len(torchs.samples) > 40
+    assert share <= 1
+    # Tokens in front of a chunk's last one have no float64 of their own.
+    allowed = 2 * max(output.tolerance for output in torchs.samples.values())
+    for one, other in zip(outs["triton-interpret"], outs["torch"], strict=True):
+        assert one.shape == other.shape
+        assert (one.float() - other.float()).abs().max() <= allowed
