@@ -130,6 +130,7 @@ class Audit:
             self._say("leak", in_words(key), "nothing held at the end", f"{len(table.units)} units")
         codes = self._index.classify(self._layers)
         claims = claims_of(self._replay)
+        self._check_shared(claims)
         is_held = np.zeros(len(codes), dtype=bool)
         is_held[claims.slots] = True
         self._check_unheld(codes, is_held)

@@ -1,0 +1,149 @@
+"""Policies and engines with one fault each that only shows in what is written, or in what is logged."""
+
+from collections.abc import Sequence as Seq
+from typing import Any
+
+from kvtwin.sim import Sequence
+from kvtwin.sim.buddy import Buddy
+from kvtwin.sim.policies.contiguous import Contiguous
+from kvtwin.sim.policies.orca import OrcaOracle
+from kvtwin.sim.policies.paged import Paged
+from kvtwin.sim.policies.slots import Slots
+
+
+class FreedWhileItRuns(Paged):
+    """The first block of whoever grows goes back to the free list, and the log says so."""
+
+    def grow(self, seqs: Seq[Sequence]) -> int:
+        num_served = super().grow(seqs)
+        for seq in seqs[:1]:
+            self._free_block_ids.insert(0, seq.blocks[0])
+            if self.log is not None:
+                self.log.add("free", seq.row, seq.blocks[0], 1)
+        return num_served
+
+
+class GrantedTwice(Paged):
+    """A block of whoever is admitted third goes to the next one, too."""
+
+    def grant(self, seq: Sequence, num_tokens: int) -> None:
+        super().grant(seq, num_tokens)
+        if seq.row == 2:
+            self._free_block_ids.append(seq.blocks[0])
+
+
+class AnotherBlockFreed(Paged):
+    """The log names another block than the one that is freed."""
+
+    def free(self, seq: Sequence) -> None:
+        log, self.log, blocks = self.log, None, list(seq.blocks)
+        super().free(seq)
+        self.log = log
+        for block in blocks:
+            if log is not None:
+                log.add("free", seq.row, (block + 1) % self._num_blocks, 1)
+
+
+class OverlappingHalves(OrcaOracle):
+    """Buddies begin in the middle of each other, and the log says so."""
+
+    def grant(self, seq: Sequence, num_tokens: int) -> None:
+        log, self.log = self.log, None
+        super().grant(seq, num_tokens)
+        self.log = log
+        shift = min(seq.granted_slots // 2, seq.blocks[0])
+        if log is not None:
+            log.add("grant", seq.row, seq.blocks[0] - shift, seq.granted_slots)
+
+
+class SmallerThanGranted(OrcaOracle):
+    """The recorder is told that all of a power of two was asked for."""
+
+    def grant(self, seq: Sequence, num_tokens: int) -> None:
+        super().grant(seq, num_tokens)
+        seq.asked_slots = 1 << Buddy.order_of(seq.asked_slots)
+
+
+class _Shifted:
+    """A log in which moves go one slot too far."""
+
+    def __init__(self, log: Any) -> None:
+        self.log = log
+
+    def add(self, action: str, row: int, first: int, num: int) -> None:
+        self.log.add(action, row, first - (action == "move" and first > 0), num)
+
+
+class CompactedTooFar(Contiguous):
+    """Runs slide over the last slot of the one before them."""
+
+    def _compact(self, grower: Sequence, more: int) -> None:
+        log = self.log
+        self.log = _Shifted(log)
+        super()._compact(grower, more)
+        self.log = log
+
+
+class NothingExternal(Contiguous):
+    """Free slots in runs too short for who was refused count as usable."""
+
+    def unusable_slots(self, seq: Sequence, num_tokens: int) -> int:
+        return 0
+
+
+class WatermarkForgotten(Paged):
+    """What the watermark holds back counts as usable."""
+
+    def unusable_slots(self, seq: Sequence, num_tokens: int) -> int:
+        return 0
+
+
+class OneTokenTooMany(Slots):
+    """A hit of one token more than the prompts have in common."""
+
+    def num_hit_tokens(self, seq: Sequence) -> int:
+        return min(super().num_hit_tokens(seq) + 1, seq.known - 1)
+
+
+class ForgottenCache(Slots):
+    """What is left of a prompt is counted as free."""
+
+    def num_cached_slots(self) -> int:
+        return 0
+
+    def num_free_slots(self) -> int:
+        return super().num_free_slots() + super().num_cached_slots()
+
+    def cached_runs(self) -> list[tuple[int, int]]:
+        return []
+
+    def free_runs(self) -> list[tuple[int, int]]:
+        return [*super().free_runs(), *super().cached_runs()]
+
+
+def work_past_the_end(work: Any) -> Any:
+    """An engine's `work` that computes one token more of who ends."""
+
+    def more(self: Any, plan: Any) -> Any:
+        return [
+            item._replace(
+                num_tokens=item.num_tokens + (item.first + item.num_tokens == item.seq.end)
+            )
+            for item in work(self, plan)
+        ]
+
+    return more
+
+
+def work_again(work: Any) -> Any:
+    """An engine's `work` that computes a token twice."""
+
+    def again(self: Any, plan: Any) -> Any:
+        return [
+            item._replace(first=item.first - 1, num_tokens=2)
+            if item.num_tokens == 1 and item.first
+            else item
+            for item in work(self, plan)
+        ]
+
+    return again
