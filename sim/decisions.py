@@ -14,7 +14,8 @@ class Decisions:
     `move`, the target of a copy, or of a slide by compaction; `vacate`, the source of a copy, once the step has
     committed. `share`: a block that is in the pool already joins a table (a prefix hit, a fork). `copy`: a block
     takes the place of `source`, which others still hold, in a table, and its content. `swap_out` and `swap_in`: a
-    block of the host takes the content of the device's block `source`, or the other way round.
+    block of the host takes the content of the device's block `source`, or the other way round; when the transfer has
+    ended, that source is free: `vacate`, or `vacate_host`.
     """
 
     def __init__(self) -> None:

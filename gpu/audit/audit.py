@@ -1,10 +1,11 @@
 """The audit of a pool: at chosen steps, every slot against the decision log, and the parts against the recorder."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from kvtwin.sim.decisions import Decisions
 from kvtwin.traces import Trace
@@ -15,7 +16,8 @@ from .contents import MIXED, POISON, Codes, Layer, TokenIndex
 from .findings import Findings
 from .parts import PARTS, PARTS_OF_OTHERS, RULES, PoolRules, part_of_slots, recount
 from .planned import Key, PlannedTokens
-from .replay import NOTHING, Replay, StepWork, in_words
+from .replay import NOTHING, Replay, StepWork
+from .tables import in_words
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class AuditSetting:
     block_slots: int
     max_model_len: int
     max_tokens: int | None = None
+    branch_outputs: Sequence[Sequence[int]] = ()  # by row, of requests with several sequences
     watermark: float = 0.0
     keeps_kv: bool = True
     reuses_prefixes: bool = False  # what a sequence leaves behind may serve others
@@ -47,11 +50,18 @@ class Audit:
         setting: AuditSetting,
         shape: ContentShape,
         layers: Sequence[Layer],
+        host_layers: Callable[[], Sequence[torch.Tensor]] = list,
     ) -> None:
+        """`layers`: K and V pool of each layer, [num_blocks, block_slots, kv_heads, head_dim].
+
+        `host_layers` gives the host's of the moment, [num_blocks, 2, block_slots, kv_heads, head_dim].
+        """
         self._setting = setting
-        self._layers = layers
+        self._layers, self._host_layers = layers, host_layers
         self._index = TokenIndex(shape, str(layers[0][0].device))
-        self._planned = PlannedTokens(trace, self._index, setting.max_model_len, setting.max_tokens)
+        self._planned = PlannedTokens(
+            trace, self._index, setting.max_model_len, setting.max_tokens, setting.branch_outputs
+        )
         self.findings = Findings()
         self.counts: Counter[str] = Counter()
         self._replay = Replay(
@@ -79,7 +89,8 @@ class Audit:
             table = self._replay.tables.get((row, branch))
             if table is None:
                 continue
-            end, room = self._planned.end(row), len(table.units) * self._setting.block_slots
+            end = self._planned.end((row, branch))
+            room = len(table.units) * self._setting.block_slots
             if table.written > end:
                 self._say("past the end", in_words((row, branch)), f"at most {end}", table.written)
             if table.written > room:
@@ -111,6 +122,7 @@ class Audit:
         holds = codes[claims.slots] == claims.tokens
         self._check_held(claims, codes, holds)
         self._check_shared(claims)
+        self._check_host(claims_of(self._replay, host=True))
         is_held = np.zeros(len(codes), dtype=bool)
         is_held[claims.slots] = True
         is_cached = self._check_unheld(codes, is_held)
@@ -135,7 +147,7 @@ class Audit:
         is_held[claims.slots] = True
         self._check_unheld(codes, is_held)
 
-    def _found(self, slot: int, code: int) -> str:
+    def _found(self, slot: int, code: int, layers: Sequence[Layer] = ()) -> str:
         if self.findings.is_full:
             return f"code {code}"
         if code == POISON:
@@ -143,7 +155,7 @@ class Audit:
         if code != MIXED:
             return self._planned.where(code)
         pieces = []
-        for layer, kind, token, place in self._index.parts_of(self._layers, slot):
+        for layer, kind, token, place in self._index.parts_of(layers or self._layers, slot):
             if place >= 0:
                 what = (
                     f"{('K', 'V')[place % 2]} of layer {place // 2} of {self._planned.where(token)}"
@@ -174,6 +186,26 @@ class Audit:
             slot = int(claims.slots[entry])
             what = f"slot {slot}, granted for {claims.in_words(entry)}"
             self._say("unwritten", what, "poison", self._found(slot, int(codes[slot])))
+
+    def _check_host(self, claims: Claims) -> None:
+        """What has been swapped out is in the host's memory."""
+        size = self._setting.block_slots
+        blocks = np.unique(claims.slots // size)
+        if not len(blocks):
+            return
+        layers = [
+            (layer[blocks, 0].contiguous(), layer[blocks, 1].contiguous())
+            for layer in self._host_layers()
+        ]
+        places = np.searchsorted(blocks, claims.slots // size) * size + claims.slots % size
+        found = self._index.classify(layers)[places]
+        is_written = claims.tokens != NOTHING
+        self.counts["host"] += int(is_written.sum())
+        for entry in np.flatnonzero(is_written & (found != claims.tokens)).tolist():
+            what, code = f"host slot {claims.slots[entry]}", int(found[entry])
+            self._say(
+                "host", what, claims.in_words(entry), self._found(places[entry], code, layers)
+            )
 
     def _check_shared(self, claims: Claims) -> None:
         """Whoever has a slot has it for the same position."""
@@ -213,7 +245,7 @@ class Audit:
     def _check_finished(self) -> list[int]:
         """E of each owner, 0 of those that have finished; they hold memory in a static batch alone."""
         tables = self._replay.tables
-        ends = [self._planned.end(row) for row, _ in tables]
+        ends = [self._planned.end(key) for key in tables]
         over = [table.before >= end for table, end in zip(tables.values(), ends, strict=True)]
         for key, is_over in zip(tables, over, strict=True):
             if is_over and (all(over) or not self._setting.whole_batch):

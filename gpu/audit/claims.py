@@ -8,7 +8,8 @@ import numpy.typing as npt
 
 from .contents import Codes
 from .planned import Key
-from .replay import NOTHING, Replay, in_host, in_words
+from .replay import NOTHING, Replay
+from .tables import in_host, in_words
 
 Flags = npt.NDArray[np.bool_]
 
@@ -26,7 +27,7 @@ class Claims:
     positions: Codes
     tokens: Codes  # number of the token that has been computed or found there, else NOTHING
     is_source: Flags
-    is_copied: Flags  # by owner: a copy of what its request holds is in progress
+    is_arriving: Flags  # being copied there in this step, or as long as a transfer lasts
 
     def in_words(self, entry: int) -> str:
         """An entry, in a message."""
@@ -50,9 +51,10 @@ def claims_of(replay: Replay, host: bool = False) -> Claims:
     slots, owners, positions, tokens = np.concatenate(pieces, axis=1)
     num_held = sum(piece.shape[1] for piece in pieces[: len(held) + 1])
     copied_rows = {source.key[0] for source in replay.pending}
-    is_copied = np.array([row in copied_rows for row, _ in keys], dtype=bool)
+    is_copied = np.array([row in copied_rows for row, _ in keys], dtype=bool)[owners]
     is_source = np.arange(len(slots)) >= num_held
-    return Claims(keys, slots, owners, positions, tokens, is_source, is_copied)
+    is_arriving = (is_copied & ~is_source) | np.isin(slots // replay.block_slots, replay.copied)
+    return Claims(keys, slots, owners, positions, tokens, is_source, is_arriving)
 
 
 def _entries(

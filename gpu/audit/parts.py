@@ -68,6 +68,7 @@ RULES = {
     "orca-oracle": _orca(lambda prompt, output, longest: prompt + output),
     "contiguous": PoolRules(need=lambda prompt, output, known, longest: known),
     "paged": PoolRules(),
+    "vllm-v0": PoolRules(),
     "no-cache": PoolRules(need=lambda *_: 0),
 }
 """By name of the policy."""
@@ -112,7 +113,7 @@ def part_of_slots(
     """
     owners, positions = claims.owners, claims.positions
     end = np.array(ends, dtype=np.int64)[owners]
-    is_live = holds & (claims.is_copied[owners] == claims.is_source)
+    is_live = holds & ~claims.is_arriving
     is_live &= positions < np.minimum(np.array(before, dtype=np.int64)[owners], end)
     is_reserved = (positions < end) & ~claims.is_source
     is_asked = positions < np.array(asked, dtype=np.int64)[owners]

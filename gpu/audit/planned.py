@@ -1,5 +1,7 @@
 """What a trace says before anything runs: how long each sequence gets, and which tokens it is made of."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from kvtwin.traces import Trace
@@ -18,11 +20,18 @@ class PlannedTokens:
     """
 
     def __init__(
-        self, trace: Trace, index: TokenIndex, max_model_len: int, max_tokens: int | None
+        self,
+        trace: Trace,
+        index: TokenIndex,
+        max_model_len: int,
+        max_tokens: int | None,
+        branch_outputs: Sequence[Sequence[int]] = (),
     ) -> None:
+        """`branch_outputs`: by row, tokens of its sequences, where a request has several."""
         self._ids = TokenIds(trace)
         self._index = index
         self._numbers: dict[Key, Codes] = {}
+        self._branch_outputs = branch_outputs
         self.num_prompt_tokens: list[int] = []
         self.num_output_tokens: list[int] = []
         self.num_reusable_tokens: list[int] = []  # of the prompt: those the trace says something of
@@ -35,16 +44,18 @@ class PlannedTokens:
             self.num_output_tokens += np.minimum(chunk.num_output_tokens, limit).tolist()
             self.num_reusable_tokens += np.minimum(known, prompt).tolist()
 
-    def end(self, row: int) -> int:
-        """E of each sequence of a request, in tokens."""
-        return self.num_prompt_tokens[row] + self.num_output_tokens[row] - 1
+    def end(self, key: Key) -> int:
+        """E of a sequence, in tokens."""
+        row, branch = key
+        num_output = self._branch_outputs[row][branch] if branch else self.num_output_tokens[row]
+        return self.num_prompt_tokens[row] + num_output - 1
 
     def numbers(self, key: Key) -> Codes:
         """The index's numbers of the tokens at positions 0 to E, that one included."""
         if key not in self._numbers:
             row, branch = key
             self._numbers[key] = self._index.numbers_of(
-                self._ids.of(row, branch, self.end(row) + 1)
+                self._ids.of(row, branch, self.end(key) + 1)
             )
         return self._numbers[key]
 

@@ -1,8 +1,7 @@
 """Who holds which slot for which position, followed from the decision log and the work of each step alone."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,33 +10,10 @@ from kvtwin.sim.decisions import Decisions
 from .contents import Codes
 from .findings import Findings
 from .planned import Key
+from .tables import GONE, Source, Table, in_host, in_words
 
-GONE = -1  # a unit that has left its table, which closes up once the log has been followed
 NOTHING = -1  # no token
 StepWork = Iterable[tuple[int, int, int, int]]  # (row, branch, first position, number of tokens)
-
-
-@dataclass
-class Table:
-    """What a sequence holds, by position: a unit of the pool, `in_host(unit)`, or GONE."""
-
-    units: list[int] = field(default_factory=list)
-    written: int = 0  # positions [0, written) have been computed, or were found in the pool
-    before: int = 0  # the same, before the step in progress
-
-
-class Source(NamedTuple):
-    """Units `first` to `first + num - 1` that a sequence had at `place` of its table, until they are copied."""
-
-    key: Key
-    first: int  # or `in_host` of it
-    num: int
-    place: int
-
-
-def in_host(unit: Any) -> Any:
-    """How a table names a unit, or units, of host memory; its own inverse."""
-    return -2 - unit
 
 
 class Replay:
@@ -55,7 +31,6 @@ class Replay:
         findings: Findings,
         tokens: Callable[[Key], Codes],
         reusable: Callable[[int], int],
-        num_host_slots: int = 0,
     ) -> None:
         self._log = log
         self._at = 0  # entries of the log that have been followed
@@ -65,11 +40,12 @@ class Replay:
         self.block_slots = block_slots
         self.tables: dict[Key, Table] = {}
         self._refs = np.zeros(num_slots // block_slots, dtype=np.int64)
-        self._host_refs = np.zeros(num_host_slots // block_slots, dtype=np.int64)
+        self._host_refs = np.zeros(0, dtype=np.int64)  # grows with the blocks that are named
         self._shrunk: set[Key] = set()  # whose tables have lost units
         self._inherited: dict[Key, Codes] = {}  # tokens of sequences that went on from others
         # Sources of copies in progress.
         self.pending: list[Source] = []
+        self.copied: list[int] = []  # units that a copy-on-write of the step in progress fills
         # Tokens of use to others that were left where nobody holds the slot, else NOTHING: [num_slots].
         self.left = np.full(num_slots, NOTHING, dtype=np.int64)
         # Tokens that a row had, generated ones included, when its memory was taken.
@@ -84,6 +60,7 @@ class Replay:
     def follow(self) -> None:
         """Follow what the log has more than before."""
         log = self._log
+        self.copied.clear()
         for at in range(self._at, len(log.steps)):
             key = log.rows[at], log.branches[at]
             do = getattr(self, f"_{log.actions[at]}")
@@ -99,6 +76,8 @@ class Replay:
         """A step has computed these tokens. Each position once (INV-4)."""
         for table in self.tables.values():
             table.before = table.written
+        work = list(work)
+        num_computing = Counter(row for row, _, _, _ in work)
         for row, branch, first, num in work:
             table = self.tables.get((row, branch))
             if table is None:
@@ -107,7 +86,22 @@ class Replay:
             if first != table.written and table.written:
                 self._say(step, "order", (row, branch), f"position {table.written}", first)
             table.written = first + num
-            table.before = table.before or first  # found in the pool
+            if not table.before and num_computing[row] == 1:
+                table.before = first  # found in the pool, not computed by another of the request
+            self._tell_others(row, table)
+
+    def _tell_others(self, row: int, table: Table) -> None:
+        """What one sequence of a request computes, those that share its first units have, too."""
+        others = [
+            other for key, other in self.tables.items() if key[0] == row and other is not table
+        ]
+        for other in others:
+            pairs = zip(table.units, other.units, strict=False)
+            num_common = next((at for at, (one, two) in enumerate(pairs) if one != two), None)
+            if num_common is None:
+                num_common = min(len(table.units), len(other.units))
+            num_written = min(num_common * self.block_slots, table.written)
+            other.written = max(other.written, num_written)
 
     def _say(self, step: int, check: str, key: Key, expected: object, found: object) -> None:
         self._findings.add(step, check, in_words(key), expected, found)
@@ -154,7 +148,7 @@ class Replay:
         table, size = self.tables.setdefault(key, Table()), self.block_slots
         for other, parent in self.tables.items():
             if other[0] == key[0] and other != key and first in parent.units:
-                place = sum(unit != GONE for unit in parent.units[: parent.units.index(first)])
+                place = parent.place_of(first)
                 begin, end = place * size, min((place + num) * size, parent.written)
                 if begin < end:
                     mine = self._inherited.setdefault(key, self._tokens(key).copy())
@@ -222,8 +216,14 @@ class Replay:
         units[:] = range(first, first + num)
 
     def _vacate(self, step: int, key: Key, first: int, num: int, source: int) -> None:
+        self._end_copy(step, key, first, num)
+
+    def _vacate_host(self, step: int, key: Key, first: int, num: int, source: int) -> None:
+        self._end_copy(step, key, in_host(first), num)
+
+    def _end_copy(self, step: int, key: Key, first: int, num: int) -> None:
         for copied in self.pending:
-            if copied.key[0] == key[0] and copied[1:3] in ((first, num), (in_host(first), num)):
+            if copied.key[0] == key[0] and copied[1:3] == (first, num):
                 self.pending.remove(copied)
                 return
         self._say(step, "not held", key, f"a copy from unit {first}", f"{len(self.pending)} others")
@@ -237,6 +237,7 @@ class Replay:
             self._say(step, "copy", key, f"unit {source} shared", self._holders(source))
         self._refs[source : source + num] -= 1
         self.tables[key].units[at : at + num] = range(first, first + num)
+        self.copied += range(first, first + num)
 
     def _swap_out(self, step: int, key: Key, first: int, num: int, source: int) -> None:
         self._swap(step, key, source, in_host(first))
@@ -246,9 +247,11 @@ class Replay:
 
     def _swap(self, step: int, key: Key, source: int, target: int) -> None:
         """A block goes to the other memory; all tables of the request that have it follow."""
-        place = self._find(step, key, source, 1)
-        if place is None:
+        if self._find(step, key, source, 1) is None:
             return
+        place = self.tables[key].place_of(source)
+        new_blocks = max(in_host(target) + 1 - len(self._host_refs), 0)
+        self._host_refs = np.pad(self._host_refs, (0, new_blocks))
         refs, unit = (self._host_refs, in_host(target)) if target < 0 else (self._refs, target)
         old_refs, old = (self._host_refs, in_host(source)) if source < 0 else (self._refs, source)
         if not self._take(step, key, refs, unit, 1):
@@ -264,9 +267,3 @@ class Replay:
                 step, "swap", key, f"block {old} in no table", f"in {old_refs[old]} of others"
             )
         self.pending.append(Source(key, source, 1, place))
-
-
-def in_words(key: Key) -> str:
-    """A sequence, in a message."""
-    row, branch = key
-    return f"request {row} branch {branch}" if branch else f"request {row}"

@@ -7,6 +7,7 @@ from kvtwin.sim import Assembly
 from ..audit import Audit, AuditSetting
 from .content import ContentShape
 from .executor import DeviceExecutor, ExecutedStep
+from .follower import DecisionFollower
 
 
 class AuditedSteps:
@@ -23,13 +24,22 @@ class AuditedSteps:
             block_slots=policy.block_slots,
             max_model_len=assembly.pool.max_model_len,
             max_tokens=config.max_tokens,
+            branch_outputs=assembly.requests.branch_outputs,
             watermark=(policy.default_watermark if config.watermark is None else config.watermark),
             keeps_kv=policy.keeps_kv,
             reuses_prefixes=policy.reuses_prefixes,
             whole_batch=getattr(policy, "whole_batch", False),
         )
-        layers = executor.memory.pool.layers
-        self.audit = Audit(assembly.trace, assembly.log, setting, shape, layers)
+        memory = executor.memory
+        assert isinstance(memory, DecisionFollower), "nothing is kept: there is nothing to audit"
+        self.audit = Audit(
+            assembly.trace,
+            assembly.log,
+            setting,
+            shape,
+            memory.pool.layers,
+            lambda: memory.host_layers,
+        )
         self._engine, self._executor = assembly.engine, executor
         self._block_slots = policy.block_slots
         self._every_steps = every_steps

@@ -60,10 +60,16 @@ class DecisionFollower:
             "free": self._free,
             "move": self._move,
             "vacate": self._vacate,
+            "vacate_host": lambda *_: None,
             "copy": self._copy,
             "swap_out": self._swap_out,
             "swap_in": self._swap_in,
         }
+
+    @property
+    def host_layers(self) -> list[torch.Tensor]:
+        """What is swapped out, by layer: [num_host_blocks, 2, block_slots, num_kv_heads, head_dim]."""
+        return self._host.layers
 
     def stored(self, keys: list[Key], batch: Batch) -> None:
         """A step has stored the KV of the batch."""
@@ -161,8 +167,8 @@ class DecisionFollower:
         """To host block `first`. Tables of the request name it as a negative number from now on."""
         self._host.reserve(first + 1)
         self._swap(SwapMove(is_out=True, device_block=source, host_block=first))
-        self._num_tables[source] -= self._tables.replace_in_request(key[0], source, ~first)
-        self._left.append((source, 1))
+        # Until the transfer has ended, the source is held.
+        self._num_tables[source] -= self._tables.replace_in_request(key[0], source, ~first) - 1
 
     def _swap_in(self, key: Key, first: int, num: int, source: int) -> None:
         self._num_tables[first] += self._tables.replace_in_request(key[0], ~source, first)

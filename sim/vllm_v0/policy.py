@@ -200,6 +200,11 @@ class VllmV0(Policy):
         del self.transfers[0]
         self.device.drop(transfer.blocks)
         self.host.drop(transfer.pinned_host_blocks)
+        if self.log is not None:
+            for block_id in transfer.blocks:
+                self.log.add("vacate", transfer.row, block_id, 1)
+            for block_id in transfer.pinned_host_blocks:
+                self.log.add("vacate_host", transfer.row, block_id, 1)
 
     def _log_each(self, action: str, branch: Branch, block_ids: Seq[int]) -> None:
         if self.log is not None:

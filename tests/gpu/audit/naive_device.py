@@ -22,13 +22,19 @@ class NaiveDevice:
         self.size = assembly.policy.block_slots
         self.policy, self.log = assembly.policy, assembly.log
         self.shape = shape
-        pool_shape = (assembly.policy.num_slots, 1, shape.num_kv_heads, shape.head_dim)
+        num_blocks = assembly.policy.num_slots // self.size
+        pool_shape = (num_blocks, self.size, shape.num_kv_heads, shape.head_dim)
         self.layers = [
             (torch.zeros(pool_shape, dtype=shape.dtype), torch.zeros(pool_shape, dtype=shape.dtype))
             for _ in range(shape.num_layers)
         ]
         self.pools = [pool for layer in self.layers for pool in layer]
+        self.by_slot = [pool.flatten(0, 1) for pool in self.pools]
+        blocks = (400, 2, self.size, shape.num_kv_heads, shape.head_dim)
+        self.host = [torch.zeros(blocks, dtype=shape.dtype) for _ in self.layers]
         self.tables: dict[Any, list[int]] = {}
+        self.done: dict[Any, int] = {}  # tokens of a sequence that have been computed
+        self.known: dict[Any, Any] = {}  # ids of the tokens of a sequence
         self.ids, self.content = TokenIds(trace), TokenContent(shape, "cpu")
         self.at = 0
         self.poison(range(assembly.policy.num_slots))
@@ -37,7 +43,7 @@ class NaiveDevice:
         poison(self.pools, [(slot, 1) for slot in slots])
 
     def copy(self, sources: list[int], targets: list[int]) -> None:
-        for pool in self.pools:
+        for pool in self.by_slot:
             pool[targets] = pool[sources].clone()
 
     def slots(self, first: int, num: int) -> list[int]:
@@ -49,7 +55,8 @@ class NaiveDevice:
         for at in range(self.at, len(log.steps)):
             key = log.rows[at], log.branches[at]
             slots = self.slots(log.firsts[at], log.nums[at])
-            getattr(self, log.actions[at])(key, slots, self.slots(log.sources[at], log.nums[at]))
+            action = {"copy": "copy_on_write"}.get(log.actions[at], log.actions[at])
+            getattr(self, action)(key, slots, self.slots(log.sources[at], log.nums[at]))
         self.at = len(log.steps)
         for first, num in self.policy.free_runs():
             self.poison(range(first, first + num))
@@ -64,6 +71,8 @@ class NaiveDevice:
 
     def free(self, key: Any, slots: list[int], _: list[int]) -> None:
         self.tables[key] = [slot for slot in self.tables[key] if slot not in slots]
+        if not self.tables[key]:
+            self.done.pop(key, None)
 
     def move(self, key: Any, slots: list[int], _: list[int]) -> None:
         old = self.tables[key]
@@ -73,6 +82,47 @@ class NaiveDevice:
 
     def vacate(self, key: Any, slots: list[int], _: list[int]) -> None:
         self.poison(slots)
+
+    def share(self, key: Any, slots: list[int], _: list[int]) -> None:
+        mine, place = self.tables.setdefault(key, []), len(self.tables.get(key, ()))
+        for other, theirs in self.tables.items():
+            if other[0] == key[0] and other != key and theirs[place : place + 1] == slots[:1]:
+                ids, end = self.ids_of(other), min(place + len(slots), self.done.get(other, 0))
+                self.ids_of(key)[place:end] = ids[place:end]
+        mine.extend(slots)
+
+    def ids_of(self, key: Any) -> Any:
+        if key not in self.known:
+            self.known[key] = self.ids.of(*key, 200)
+        return self.known[key]
+
+    def copy_on_write(self, key: Any, slots: list[int], sources: list[int]) -> None:
+        self.copy(sources, slots)
+        self.rename(key, sources, slots)
+
+    def rename(self, key: Any, old: list[int], new: list[int]) -> None:
+        table, names = self.tables[key], dict(zip(old, new, strict=True))
+        table[:] = [names.get(slot, slot) for slot in table]
+
+    def swap_out(self, key: Any, slots: list[int], sources: list[int]) -> None:
+        block, source = slots[0] // self.size, sources[0] // self.size
+        for host, (k_pool, v_pool) in zip(self.host, self.layers, strict=True):
+            host[block, 0], host[block, 1] = k_pool[source], v_pool[source]
+        for other in self.of_request(key):
+            self.rename(other, sources, [~slot for slot in slots])
+
+    def swap_in(self, key: Any, slots: list[int], sources: list[int]) -> None:
+        block, source = slots[0] // self.size, sources[0] // self.size
+        for host, (k_pool, v_pool) in zip(self.host, self.layers, strict=True):
+            k_pool[block], v_pool[block] = host[source, 0], host[source, 1]
+        for other in self.of_request(key):
+            self.rename(other, [~slot for slot in sources], slots)
+
+    def of_request(self, key: Any) -> list[Any]:
+        return [other for other in self.tables if other[0] == key[0]]
+
+    def vacate_host(self, key: Any, slots: list[int], _: list[int]) -> None:
+        pass
 
     def compute(self, work: list[Work]) -> list[tuple[int, int, int, int]]:
         """Write K and V of the tokens of a step; returns them as (row, branch, first, number of tokens)."""
@@ -87,13 +137,14 @@ class NaiveDevice:
         return done
 
     def write(self, key: Any, first: int, num: int) -> None:
-        ids = torch.from_numpy(self.ids.of(*key, first + num)[first:].copy())
-        slots = self.tables[key][first : first + num]
+        ids = torch.from_numpy(self.ids_of(key)[first : first + num].copy())
+        slots, self.done[key] = self.tables[key][first : first + num], first + num
         self.store(slots, self.content.of(ids, "key"), self.content.of(ids, "value"))
 
     def store(self, slots: list[int], keys: torch.Tensor, values: torch.Tensor) -> None:
-        for (k_pool, v_pool), key, value in zip(self.layers, keys, values, strict=True):
-            k_pool[slots, 0], v_pool[slots, 0] = key, value
+        for layer, (key, value) in enumerate(zip(keys, values, strict=True)):
+            self.by_slot[2 * layer][slots] = key
+            self.by_slot[2 * layer + 1][slots] = value
 
 
 def audited_run(
@@ -114,12 +165,15 @@ def audited_run(
         block_slots=assembly.policy.block_slots,
         max_model_len=assembly.pool.max_model_len,
         max_tokens=config.max_tokens,
-        watermark=config.watermark,
+        watermark=(
+            assembly.policy.default_watermark if config.watermark is None else config.watermark
+        ),
+        branch_outputs=assembly.requests.branch_outputs,
         keeps_kv=assembly.policy.keeps_kv,
         reuses_prefixes=assembly.policy.reuses_prefixes,
         whole_batch=getattr(assembly.policy, "whole_batch", False),
     )
-    audit = Audit(trace, assembly.log, setting, SHAPE, device.layers)
+    audit = Audit(trace, assembly.log, setting, SHAPE, device.layers, lambda: device.host)
     executor, now_ns, step = CostExecutor(assembly.cost), 0, 0
     while True:
         plan = engine.plan(now_ns)
