@@ -88,14 +88,16 @@ class GroupEngine(GroupScheduler):
         self._context += self._num_seqs
         ends = self._ends.pop(self.decode_steps, ())
         self.decode_steps += 1
-        for group, admission, branch in ends:
-            if group.admission == admission:
-                self._sync(group)
-                self._num_seqs -= 1
-                self._context -= branch.end
-                self._end_branch(group, branch, branch.end)
-                if not group.branches:
-                    self.running.remove(group)
+        ended = [
+            (group, branch) for group, admission, branch in ends if group.admission == admission
+        ]
+        for group, branch in sorted(ended, key=lambda end: (end[0].row, end[1].branch)):
+            self._sync(group)
+            self._num_seqs -= 1
+            self._context -= branch.end
+            self._end_branch(group, branch, branch.end)
+            if not group.branches:
+                self.running.remove(group)
         if self.requests.beam_width > 1:
             for group in self.running:
                 self._end_beam_step(group)

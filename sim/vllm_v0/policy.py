@@ -136,11 +136,12 @@ class VllmV0(Policy):
             (place for place, pair in enumerate(zip(old, new, strict=True)) if pair[0] != pair[1]),
             len(old),
         )
-        self.device.share(new[num_common:])
-        self._log_each("share", branch, new[num_common:])
-        branch.blocks = new.copy()
         self._log_each("free", branch, old[num_common:])
-        return self.device.drop(old[num_common:])
+        num_freed = self.device.drop(old[num_common:])
+        self._log_each("share", branch, new[num_common:])
+        self.device.share(new[num_common:])
+        branch.blocks = new.copy()
+        return num_freed
 
     def free(self, branch: Branch) -> int:
         """A branch gives up its table. Returns how many blocks became free: its last ones."""

@@ -29,6 +29,7 @@ class GroupScheduler(SwappingBatch):
             self._log.step = self.step
         self._ready_ns = now_ns
         self._prompts = []
+        self.ledger.set_free(policy.num_free_slots(), 0, now_ns)
         while policy.transfers and policy.transfers[0].end_ns <= now_ns:
             self._arrive(now_ns)
         while not self._admit() and not self._decode():
