@@ -1,12 +1,11 @@
 """Directories beside `--out` that runs were writing, or putting aside, when they were killed."""
 
-import fcntl
 import os
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from kvtwin.traces.abandoned import is_abandoned
 
 from .layout import OWN_FILES
 
@@ -30,21 +29,6 @@ def foreign_entry(directory: Path) -> Path | None:
     return None
 
 
-@contextmanager
-def held(directory: Path) -> Iterator[None]:
-    """Lock `directory`, for those to whom the process number means nothing.
-
-    They may be in another container, or on another machine that shares the file system.
-    """
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def remove_leftovers(out: Path) -> None:
     """Remove what runs with this `out` were writing, or had replaced, when their process was killed.
 
@@ -58,35 +42,7 @@ def remove_leftovers(out: Path) -> None:
         if (
             match
             and path.is_dir()
-            and not _runs(int(match[1]))
-            and not _is_held(path)
+            and is_abandoned(path, int(match[1]))
             and foreign_entry(path) is None
         ):
             shutil.rmtree(path, ignore_errors=True)
-
-
-def _runs(process: int) -> bool:
-    """Whether another process has this number. Who left something under our own is gone."""
-    if process == os.getpid():
-        return False
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # somebody else's
-        return True
-    return True
-
-
-def _is_held(directory: Path) -> bool:
-    try:
-        descriptor = os.open(directory, os.O_RDONLY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        finally:
-            os.close(descriptor)
-    except BlockingIOError:
-        return True
-    except OSError:  # gone, not ours to read, or on a file system without locks
-        return False
-    return False

@@ -7,9 +7,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kvtwin.traces import UserError
+from kvtwin.traces.abandoned import held
 
 from .layout import MARKERS
-from .leftovers import foreign_entry, held, remove_leftovers, replaced_dir, staging_dir
+from .leftovers import foreign_entry, remove_leftovers, replaced_dir, staging_dir
 
 
 def check_output_dir(out: Path, *, force: bool) -> None:

@@ -1,12 +1,14 @@
 """From a path to a Trace and back."""
 
 import os
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from .abandoned import held, is_abandoned
 from .errors import UserError
 from .formats.checks import shown
 from .formats.detect import format_of
@@ -108,6 +110,8 @@ def write_trace(
 def whole_file(path: str | Path, *, force: bool) -> Iterator[BinaryIO]:
     """A file to write, which is at `path` if the block ends without error, and else nowhere.
 
+    What killed processes have left of the same file is removed first.
+
     Raises UserError if the file exists and `force` is not given, or if the folder does not take it.
     """
     path = Path(path)
@@ -118,13 +122,23 @@ def whole_file(path: str | Path, *, force: bool) -> Iterator[BinaryIO]:
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
     try:
         try:
-            with unfinished.open("wb") as file:
+            with suppress(OSError):  # no reason not to write
+                _remove_unfinished(path)
+            with unfinished.open("wb") as file, held(unfinished):
                 yield file
             unfinished.replace(path)
         finally:
             unfinished.unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror}; check the folder") from None
+
+
+def _remove_unfinished(path: Path) -> None:
+    name = re.compile(rf"\.{re.escape(path.name)}\.([1-9][0-9]{{0,8}})\.unfinished")
+    for other in path.parent.iterdir():
+        match = name.fullmatch(other.name)
+        if match and other.is_file() and is_abandoned(other, int(match[1])):
+            other.unlink(missing_ok=True)
 
 
 def _writable(format: str) -> WritableFormat:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kvtwin.analysis.leftovers import held
 from kvtwin.analysis.output_dir import replacing
+from kvtwin.traces.abandoned import held
 
 # Only so that a program that does not end fails the test instead of blocking it.
 PATIENCE_S = 120
