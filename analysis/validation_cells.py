@@ -68,7 +68,7 @@ def number_cell(value: float | None) -> str:
         return "-"
     if value == int(value) and abs(value) < 1e15:
         return f"{int(value):,}"
-    return f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
+    return f"{value:,.0f}" if abs(value) >= 1e3 else f"{value:.4g}"
 
 
 def audit_rows(validation: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
