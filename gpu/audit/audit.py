@@ -1,22 +1,21 @@
 """The audit of a pool: at chosen steps, every slot against the decision log, and the parts against the recorder."""
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from kvtwin.sim.decisions import Decisions
 from kvtwin.traces import Trace
 
 from ..twin.content import ContentShape
-from .claims import Claims, claims_of
-from .contents import MIXED, POISON, Codes, Layer, TokenIndex
+from .claims import Claims, Flags, claims_of
+from .contents import Codes, Layer, TokenIndex
 from .findings import Findings
 from .parts import PARTS, PARTS_OF_OTHERS, RULES, PoolRules, part_of_slots, recount
 from .planned import Key, PlannedTokens
-from .replay import NOTHING, Replay, StepWork
+from .replay import Replay, StepWork
+from .slot_checks import SlotChecks
 from .tables import in_words
 
 
@@ -32,7 +31,8 @@ class AuditSetting:
     branch_outputs: Sequence[Sequence[int]] = ()  # by row, of requests with several sequences
     watermark: float = 0.0
     keeps_kv: bool = True
-    reuses_prefixes: bool = False  # what a sequence leaves behind may serve others
+    reuses_prefixes: bool = False  # what a sequence leaves of its prompt may serve others
+    reuses_answers: bool = False  # all that it leaves may
     whole_batch: bool = False  # finished members keep their memory until the last one ends
 
 
@@ -63,7 +63,6 @@ class Audit:
             trace, self._index, setting.max_model_len, setting.max_tokens, setting.branch_outputs
         )
         self.findings = Findings()
-        self.counts: Counter[str] = Counter()
         self._replay = Replay(
             log,
             setting.num_slots,
@@ -72,6 +71,8 @@ class Audit:
             self._planned.numbers,
             self._reusable_tokens,
         )
+        self._checks = SlotChecks(layers, self._index, self._planned, self._replay, self.findings)
+        self.counts = self._checks.counts
         self._step = 0
 
     def follow(self, step: int, work: StepWork) -> None:
@@ -98,6 +99,8 @@ class Audit:
 
     def _reusable_tokens(self, row: int) -> int:
         """Leading tokens of a row that may serve others when it has left them."""
+        if self._setting.reuses_answers:
+            return self._setting.max_model_len
         return self._planned.num_reusable_tokens[row] if self._setting.reuses_prefixes else 0
 
     def _say(self, check: str, what: str, expected: object, found: object) -> None:
@@ -117,118 +120,26 @@ class Audit:
         """
         claims = claims_of(self._replay)
         codes = self._index.classify(self._layers)
-        is_inside = claims.slots < len(codes)
-        assert is_inside.all(), f"slot {claims.slots.max()} of {len(codes)}"
-        holds = codes[claims.slots] == claims.tokens
-        self._check_held(claims, codes, holds)
-        self._check_shared(claims)
-        self._check_host(claims_of(self._replay, host=True))
-        is_held = np.zeros(len(codes), dtype=bool)
-        is_held[claims.slots] = True
-        is_cached = self._check_unheld(codes, is_held)
+        checks, self._checks.step = self._checks, self._step
+        holds = checks.held(claims, codes)
+        checks.shared(claims)
+        checks.host(claims_of(self._replay, host=True), self._host_layers())
+        is_cached = checks.unheld(claims, codes)
         self._check_tables(tables or {})
         ends = self._check_finished()
         self.counts["num_instants"] += 1
         self.counts["num_slots_classified"] += len(codes)
         if recorded is not None:
-            self._check_parts(
-                claims, holds & (claims.tokens != NOTHING), is_cached, ends, recorded, refused_row
-            )
+            self._check_parts(claims, holds, is_cached, ends, recorded, refused_row)
 
     def finish(self) -> None:
         """After the last commit: nobody holds anything, and all is poison or cached (INV-8)."""
         self._replay.follow()
         for key, table in self._replay.tables.items():
             self._say("leak", in_words(key), "nothing held at the end", f"{len(table.units)} units")
-        codes = self._index.classify(self._layers)
         claims = claims_of(self._replay)
-        self._check_shared(claims)
-        is_held = np.zeros(len(codes), dtype=bool)
-        is_held[claims.slots] = True
-        self._check_unheld(codes, is_held)
-
-    def _found(self, slot: int, code: int, layers: Sequence[Layer] = ()) -> str:
-        if self.findings.is_full:
-            return f"code {code}"
-        if code == POISON:
-            return "poison"
-        if code != MIXED:
-            return self._planned.where(code)
-        pieces = []
-        for layer, kind, token, place in self._index.parts_of(layers or self._layers, slot):
-            if place >= 0:
-                what = (
-                    f"{('K', 'V')[place % 2]} of layer {place // 2} of {self._planned.where(token)}"
-                )
-            else:
-                what = "poison" if token == POISON else "no token's"
-            pieces.append(f"layer {layer} {kind}: {what}")
-        return "; ".join(pieces)
-
-    def _check_held(self, claims: Claims, codes: Codes, holds: np.ndarray) -> None:
-        """INV-7: what was computed is there; where nothing was, poison is, unless another owner wrote."""
-        is_written = claims.tokens != NOTHING
-        written = np.zeros(len(codes), dtype=bool)
-        written[claims.slots[is_written]] = True
-        self.counts["live"] += int(written.sum())
-        for entry in np.flatnonzero(is_written & ~holds).tolist():
-            slot = int(claims.slots[entry])
-            check = "source" if claims.is_source[entry] else "live"
-            self._say(
-                check,
-                f"slot {slot}",
-                claims.in_words(entry),
-                self._found(slot, int(codes[slot])),
-            )
-        is_unwritten = ~is_written & ~written[claims.slots]
-        self.counts["unwritten"] += len(np.unique(claims.slots[is_unwritten]))
-        for entry in np.flatnonzero(is_unwritten & (codes[claims.slots] != POISON)).tolist():
-            slot = int(claims.slots[entry])
-            what = f"slot {slot}, granted for {claims.in_words(entry)}"
-            self._say("unwritten", what, "poison", self._found(slot, int(codes[slot])))
-
-    def _check_host(self, claims: Claims) -> None:
-        """What has been swapped out is in the host's memory."""
-        size = self._setting.block_slots
-        blocks = np.unique(claims.slots // size)
-        if not len(blocks):
-            return
-        layers = [
-            (layer[blocks, 0].contiguous(), layer[blocks, 1].contiguous())
-            for layer in self._host_layers()
-        ]
-        places = np.searchsorted(blocks, claims.slots // size) * size + claims.slots % size
-        found = self._index.classify(layers)[places]
-        is_written = claims.tokens != NOTHING
-        self.counts["host"] += int(is_written.sum())
-        for entry in np.flatnonzero(is_written & (found != claims.tokens)).tolist():
-            what, code = f"host slot {claims.slots[entry]}", int(found[entry])
-            self._say(
-                "host", what, claims.in_words(entry), self._found(places[entry], code, layers)
-            )
-
-    def _check_shared(self, claims: Claims) -> None:
-        """Whoever has a slot has it for the same position."""
-        order = np.argsort(claims.slots, kind="stable")
-        slots, positions = claims.slots[order], claims.positions[order]
-        same = slots[1:] == slots[:-1]
-        self.counts["shared"] += len(np.unique(slots[1:][same]))
-        for at in np.flatnonzero(same & (positions[1:] != positions[:-1])).tolist():
-            one, other = (claims.in_words(order[i]) for i in (at, at + 1))
-            self._say("shared", f"slot {slots[at]}", one, other)
-
-    def _check_unheld(self, codes: Codes, is_held: np.ndarray) -> np.ndarray:
-        """What nobody holds is poison, or what its last holder left for others to use."""
-        left = self._replay.left
-        is_cached = ~is_held & (left != NOTHING) & (codes == left)
-        self.counts["cached"] += int(is_cached.sum())
-        self.counts["free"] += int((~is_held & ~is_cached).sum())
-        for slot in np.flatnonzero(~is_held & ~is_cached & (codes != POISON)).tolist():
-            expected = "poison"
-            if left[slot] != NOTHING:
-                expected += f" or {self._planned.where(int(left[slot]))}"
-            self._say("freed", f"slot {slot}", expected, self._found(slot, int(codes[slot])))
-        return is_cached
+        self._checks.shared(claims)
+        self._checks.unheld(claims, self._index.classify(self._layers))
 
     def _check_tables(self, tables: Mapping[Key, Codes]) -> None:
         """Kernels have read what the log says a sequence holds."""
@@ -256,8 +167,8 @@ class Audit:
     def _check_parts(
         self,
         claims: Claims,
-        holds: np.ndarray,
-        is_cached: np.ndarray,
+        holds: Flags,
+        is_cached: Flags,
         ends: list[int],
         recorded: Mapping[str, int],
         refused_row: int | None,
@@ -288,6 +199,7 @@ class Audit:
             setting.policy,
             planned,
             setting.max_model_len,
+            setting.block_slots,
             watermark_slots,
             refused,
         )

@@ -27,7 +27,7 @@ class Claims:
     positions: Codes
     tokens: Codes  # number of the token that has been computed or found there, else NOTHING
     is_source: Flags
-    is_arriving: Flags  # being copied there in this step, or as long as a transfer lasts
+    is_arriving: Flags  # computed or copied there in this step, or for as long as a transfer lasts
 
     def in_words(self, entry: int) -> str:
         """An entry, in a message."""
@@ -54,7 +54,20 @@ def claims_of(replay: Replay, host: bool = False) -> Claims:
     is_copied = np.array([row in copied_rows for row, _ in keys], dtype=bool)[owners]
     is_source = np.arange(len(slots)) >= num_held
     is_arriving = (is_copied & ~is_source) | np.isin(slots // replay.block_slots, replay.copied)
+    is_arriving |= np.isin(slots, _computed_slots(replay))
     return Claims(keys, slots, owners, positions, tokens, is_source, is_arriving)
+
+
+def _computed_slots(replay: Replay) -> Codes:
+    """Slots that the step in progress has written."""
+    pieces = [np.zeros(0, dtype=np.int64)]
+    for row, branch, first, num in replay.computed:
+        if (row, branch) in replay.tables:
+            units = np.array(replay.tables[row, branch].units, dtype=np.int64)
+            places, offsets = np.divmod(np.arange(first, first + num), replay.block_slots)
+            inside = places < len(units)
+            pieces.append(units[places[inside]] * replay.block_slots + offsets[inside])
+    return np.concatenate(pieces)
 
 
 def _entries(

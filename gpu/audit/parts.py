@@ -36,12 +36,14 @@ class PoolRules:
     `asked`: slots that the policy asks its allocator for, from (prompt, output, max_model_len,
     slots granted). `need`: slots that free runs must have to serve a request, from (prompt, output,
     known tokens, max_model_len); None: any free slot would do. `aligned`: free runs count as the
-    power-of-two pieces of a buddy allocator.
+    power-of-two pieces of a buddy allocator. `num_null_blocks`: the first ones, which the allocator
+    keeps for itself.
     """
 
     asked: Callable[[int, int, int, int], int] = lambda prompt, output, longest, granted: granted
     need: Callable[[int, int, int, int], int] | None = None
     aligned: bool = False
+    num_null_blocks: int = 0
 
 
 def _power(num: int) -> int:
@@ -69,6 +71,8 @@ RULES = {
     "contiguous": PoolRules(need=lambda prompt, output, known, longest: known),
     "paged": PoolRules(),
     "vllm-v0": PoolRules(),
+    "vllm-v1": PoolRules(num_null_blocks=1),
+    "vllm-v1-no-caching": PoolRules(num_null_blocks=1),
     "no-cache": PoolRules(need=lambda *_: 0),
 }
 """By name of the policy."""
@@ -129,6 +133,7 @@ def recount(
     policy: str,
     planned: PlannedTokens,
     max_model_len: int,
+    block_slots: int,
     watermark_slots: int,
     refused: tuple[int, int] | None,
 ) -> dict[str, int]:
@@ -136,8 +141,11 @@ def recount(
 
     `refused`: (row, known tokens) of the head of the queue, if the last plan refused it for memory.
     """
+    rules, external = RULES.get(policy, PoolRules()), 0
     is_free = (parts == 0) & ~is_cached
-    rules, num_free, external = RULES.get(policy, PoolRules()), int(is_free.sum()), 0
+    num_null_slots = rules.num_null_blocks * block_slots
+    is_free[:num_null_slots] = False
+    num_free = int(is_free.sum())
     if refused is not None:
         row, known = refused
         lengths = planned.num_prompt_tokens[row], planned.num_output_tokens[row]
@@ -150,7 +158,7 @@ def recount(
         "live": held[_LIVE],
         "reserved": held[_RESERVED],
         "internal": held[_INTERNAL],
-        "rounding": held[_ROUNDING],
+        "rounding": held[_ROUNDING] + num_null_slots,
         "cached": int(is_cached.sum()),
         "external": external,
         "free": num_free - external,

@@ -1,6 +1,5 @@
 """Who holds which slot for which position, followed from the decision log and the work of each step alone."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 
 import numpy as np
@@ -45,6 +44,7 @@ class Replay:
         self._inherited: dict[Key, Codes] = {}  # tokens of sequences that went on from others
         # Sources of copies in progress.
         self.pending: list[Source] = []
+        self.computed: list[tuple[int, int, int, int]] = []  # work of the step in progress
         self.copied: list[int] = []  # units that a copy-on-write of the step in progress fills
         # Tokens of use to others that were left where nobody holds the slot, else NOTHING: [num_slots].
         self.left = np.full(num_slots, NOTHING, dtype=np.int64)
@@ -76,9 +76,8 @@ class Replay:
         """A step has computed these tokens. Each position once (INV-4)."""
         for table in self.tables.values():
             table.before = table.written
-        work = list(work)
-        num_computing = Counter(row for row, _, _, _ in work)
-        for row, branch, first, num in work:
+        self.computed = list(work)
+        for row, branch, first, num in self.computed:
             table = self.tables.get((row, branch))
             if table is None:
                 self._say(step, "no table", (row, branch), "computes nothing", f"from {first}")
@@ -86,8 +85,7 @@ class Replay:
             if first != table.written and table.written:
                 self._say(step, "order", (row, branch), f"position {table.written}", first)
             table.written = first + num
-            if not table.before and num_computing[row] == 1:
-                table.before = first  # found in the pool, not computed by another of the request
+            table.before = table.before or first  # found in the pool
             self._tell_others(row, table)
 
     def _tell_others(self, row: int, table: Table) -> None:

@@ -28,6 +28,7 @@ class AuditedSteps:
             watermark=(policy.default_watermark if config.watermark is None else config.watermark),
             keeps_kv=policy.keeps_kv,
             reuses_prefixes=policy.reuses_prefixes,
+            reuses_answers=getattr(policy, "reuses_answers", False),
             whole_batch=getattr(policy, "whole_batch", False),
         )
         memory = executor.memory

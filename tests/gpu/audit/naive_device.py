@@ -171,6 +171,7 @@ def audited_run(
         branch_outputs=assembly.requests.branch_outputs,
         keeps_kv=assembly.policy.keeps_kv,
         reuses_prefixes=assembly.policy.reuses_prefixes,
+        reuses_answers=getattr(assembly.policy, "reuses_answers", False),
         whole_batch=getattr(assembly.policy, "whole_batch", False),
     )
     audit = Audit(trace, assembly.log, setting, SHAPE, device.layers, lambda: device.host)
