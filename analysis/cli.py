@@ -8,7 +8,18 @@ from typing import Annotated
 
 import typer
 
-from .commands import calibrate, compare, gpu, policies, replay_golden, run, size, trace, validate
+from .commands import (
+    calibrate,
+    compare,
+    explain,
+    gpu,
+    policies,
+    replay_golden,
+    run,
+    size,
+    trace,
+    validate,
+)
 
 # Plain text: rich's panels would cost start-up time and break one-line messages.
 app = typer.Typer(
@@ -25,6 +36,7 @@ app.command()(validate.validate)
 app.command()(policies.policies)
 app.command(hidden=True)(replay_golden.replay_golden)
 app.add_typer(trace.app, name="trace")
+app.add_typer(explain.app, name="explain")
 app.add_typer(gpu.app, name="gpu")
 
 

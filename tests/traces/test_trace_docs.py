@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from kvtwin.analysis.commands.trace import app
+from kvtwin.analysis.cli import app
 from kvtwin.traces import FORMATS, WRITABLE_FORMATS
 from kvtwin.traces.sessions import COLUMNS
 
@@ -22,7 +22,7 @@ def test_commands_run(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     commands = block.splitlines()
     assert len(commands) >= 4
     for command in commands:
-        arguments = command.removeprefix("kvtwin trace ").split()
+        arguments = command.removeprefix("kvtwin ").split()
         result = CliRunner().invoke(app, arguments, catch_exceptions=False)
         assert result.exit_code == 0, result.output
 
