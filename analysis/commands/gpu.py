@@ -89,17 +89,23 @@ def bench(as_json: JsonOption = False) -> None:
             "gpu bench needs a CUDA device and torch finds none; gpu check runs without one"
         )
     from kvtwin.gpu.bench import bench_shapes, run_bench, time_on_gpu
+    from kvtwin.gpu.check import backends
+    from kvtwin.gpu.errors import UnavailableError
     from kvtwin.gpu.report import BENCH_HEADER, bench_line
 
     from ..printing import print_json
 
     rows = []
-    if not as_json:
-        print(BENCH_HEADER)
-    for row in run_bench(bench_shapes(), "cuda", time_on_gpu):
-        rows.append(row)
-        if not as_json:
-            print(bench_line(row), flush=True)
+    try:
+        with backends("cuda"):
+            if not as_json:
+                print(BENCH_HEADER)
+            for row in run_bench(bench_shapes(), "cuda", time_on_gpu):
+                rows.append(row)
+                if not as_json:
+                    print(bench_line(row), flush=True)
+    except UnavailableError as error:
+        raise UserError(str(error)) from error
     if as_json:
         print_json({"rows": [row.to_dict() for row in rows]})
 

@@ -2,8 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 
 import torch
+
+from ..errors import KernelInputError
 
 
 @dataclass(frozen=True)
@@ -18,8 +21,13 @@ class SwapMove:
 def allocate_host_pool(k_pool: torch.Tensor, num_host_blocks: int) -> torch.Tensor:
     """Host memory [num_host_blocks, 2 (K, V), block_size, num_kv_heads, head_dim].
 
-    Pinned if the pool is on a GPU, so that transfers need no copy on the way.
+    Pinned if the pool is on a GPU, so that transfers need no copy on the way. Raises
+    KernelInputError for a number of blocks that is none.
     """
+    if not isinstance(num_host_blocks, Integral) or num_host_blocks < 0:
+        raise KernelInputError(
+            f"num_host_blocks is {num_host_blocks}; it must be an integer of 0 or more"
+        )
     shape = (num_host_blocks, 2, *k_pool.shape[1:])
     return torch.empty(shape, dtype=k_pool.dtype, pin_memory=k_pool.is_cuda)
 

@@ -37,7 +37,9 @@ def backends(device: str) -> Iterator[list[Backend]]:
         from .. import kernels
     except ModuleNotFoundError as error:
         if error.name != "triton" or device == "cuda":
-            raise UnavailableError(f"the kernels need {error.name}, which is not here") from error
+            raise UnavailableError(
+                f"the kernels need {error.name}, which is not installed: pip install 'kvtwin[gpu]'"
+            ) from error
         yield [on_torch]
         return
     if device == "cuda":

@@ -74,6 +74,33 @@ def test_what_cannot_be_done_is_one_line(arguments: tuple[str, ...], message: st
     assert message in line
 
 
+HAS_CUDA = "import torch\ntorch.cuda.is_available = lambda: True\n"
+
+
+@pytest.mark.parametrize("command", [("bench",), ("check", "--device", "cuda", "--json")])
+@pytest.mark.parametrize(
+    ("before", "message"),
+    [
+        (
+            "import sys\nsys.modules['triton'] = None",
+            "the kernels need triton, which is not installed: pip install 'kvtwin[gpu]'",
+        ),
+        (
+            "import os\nos.environ['TRITON_INTERPRET'] = '1'",
+            "TRITON_INTERPRET is set: unset it to compile for the GPU",
+        ),
+    ],
+)
+def test_a_gpu_without_compiled_kernels_is_one_line(
+    command: tuple[str, ...], before: str, message: str
+) -> None:
+    done = kvtwin("gpu", *command, before=HAS_CUDA + before)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert message in line
+
+
 def test_without_torch_it_says_what_to_install() -> None:
     done = kvtwin("gpu", "check", before="import sys\nsys.modules['torch'] = None")
     assert done.returncode == 2

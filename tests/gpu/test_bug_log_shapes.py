@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from log_inputs import FP32, NAN, Paged, decode, error_of, ints, prefill, tables
+from log_inputs import FP32, NAN, Paged, decode, error_of, ints, normal, prefill, tables
 from untouched_memory import untouched_contiguous
 
 from kvtwin.gpu.arguments import SplitPlan
@@ -40,6 +40,24 @@ def test_layouts_by_strides(ops: Any, layout: Callable[[Paged], None], num_kv_he
     query = pool.query(5, 1)
     out = decode(ops, pool, query, tables([3, 1]), ints(21))
     assert error_of(out, query, key, value) < FP32
+
+
+@pytest.mark.parametrize("num_splits", [1, 2])
+def test_slices_of_one_projection(ops: Any, num_splits: int) -> None:
+    """flashinfer-ai/flashinfer #311; sgl-project/sglang PR#7462; Dao-AILab/flash-attention PR#2670;
+    flagos-ai/FlagGems #5235: q, k and v of one tensor, and outputs with heads first, taken as contiguous."""
+    pool = Paged(4, 4)
+    projected = normal(1, 9, 4 + 2 + 2, 64)
+    query, key, value = projected.split([4, 2, 2], dim=1)
+    slots = torch.tensor([4 * block + slot for block in (3, 0, 2) for slot in range(4)][:9])
+    ops.store_kv(key, value, pool.k, pool.v, slots)
+    out = torch.full((4, 9, 64), NAN).transpose(0, 1)
+    prefill(ops, pool, query, tables([3, 0, 2]), ints(0, 9), ints(9), out=out)
+    assert error_of(out, query, key, value) < FP32
+    last = torch.full((4, 1, 64), NAN).transpose(0, 1)
+    split = SplitPlan(num_splits, 1)
+    decode(ops, pool, query[8:], tables([3, 0, 2]), ints(9), out=last, split=split)
+    assert error_of(last, query[8:], key, value) < FP32
 
 
 def test_pages_padded_by_a_row(ops: Any) -> None:

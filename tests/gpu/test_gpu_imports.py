@@ -45,7 +45,7 @@ def test_what_cannot_run_is_said() -> None:
     """Compiled kernels have no interpreter; a GPU needs triton."""
     for device, hidden, message in (
         ("cpu", "", "TRITON_INTERPRET=1"),
-        ("cuda", "sys.modules['triton'] = None", "the kernels need triton, which is not here"),
+        ("cuda", "sys.modules['triton'] = None", "the kernels need triton, which is not installed"),
     ):
         printed = load(
             f"import sys\n{hidden}\n"

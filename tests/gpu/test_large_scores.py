@@ -80,6 +80,19 @@ def test_paged_prefill(ops: Any, dtype: torch.dtype, large: float) -> None:
             assert scores.error(out[rows], seq, sink) < TOLERANCES[dtype]
 
 
+@pytest.mark.parametrize("num_splits", [1, 3])
+def test_paged_decode_and_paged_prefill_of_values_at_the_end_of_fp16(
+    ops: Any, num_splits: int
+) -> None:
+    """Sums of 65,504, the largest number of fp16, are beyond it; their mean is not."""
+    pool = Paged(4, 16, dtype=torch.float16)
+    pool.put(0, 40, [2, 0, 3])
+    pool.v.fill_(65504.0)
+    query, table, split = torch.zeros(1, 4, 64).half(), tables([2, 0, 3]), SplitPlan(num_splits, 1)
+    assert (decode(ops, pool, query, table, ints(40), split=split) == 65504.0).all()
+    assert (prefill(ops, pool, query, table, ints(0, 1), ints(40)) == 65504.0).all()
+
+
 @pytest.mark.parametrize("large", [0.0, 2.0**13, -(2.0**20)])
 def test_merge_partials(ops: Any, large: float) -> None:
     """Logarithms of eighths beside the large part, which is what fp32 holds of them."""

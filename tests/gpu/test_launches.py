@@ -1,12 +1,23 @@
 """What a launch depends on: shapes, never contents, so that a CUDA graph can replay it."""
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
+from compiling_process import run_compiling
 
 from kvtwin.gpu.arguments import SplitPlan
-from kvtwin.gpu.kernels import contiguous_decode, paged_decode, paged_prefill, store_kv
+from kvtwin.gpu.kernels import (
+    contiguous_decode,
+    copy_blocks,
+    merge_partials,
+    paged_decode,
+    paged_prefill,
+    store_kv,
+)
 from kvtwin.gpu.kernels.launch import Launch
 
 
@@ -82,3 +93,98 @@ def test_any_lengths_of_a_sum_fit_that_grid(total: int) -> None:
                     assert not tiles & taken
                     assert not tiles or max(tiles) < num_tiles
                     taken |= tiles
+
+
+class OnSecondGpu(torch.Tensor):
+    """Says that it is there, and is not."""
+
+    device = torch.device("cuda", 1)  # type: ignore[assignment]
+    is_cuda = True  # type: ignore[assignment]
+
+
+def test_kernels_run_on_the_device_of_their_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """linkedin/Liger-Kernel #1303; unslothai/unsloth PR#6912: triton launches on the current device,
+    and memory of another one faults there, or comes back as garbage."""
+    events: list[Any] = []
+
+    @contextmanager
+    def device(wanted: torch.device) -> Iterator[None]:
+        events.append(wanted)
+        yield
+        events.append("back")
+
+    class Kernel:
+        def __getitem__(self, grid: tuple[int, ...]) -> Any:
+            return lambda **arguments: events.append(grid)
+
+    monkeypatch.setattr(torch.cuda, "device", device)
+    out = torch.zeros(3).as_subclass(OnSecondGpu)
+    Launch(Kernel(), (7,), {"out_ptr": out, "window": 0}, {}).run()
+    assert events == [torch.device("cuda", 1), (7,), "back"]
+    Launch(Kernel(), (7,), {"out_ptr": torch.zeros(3)}, {}).run()
+    assert events[3:] == [(7,)]
+
+
+ON_CPU = """
+import torch
+from kvtwin.gpu.errors import KernelInputError
+from kvtwin.gpu.kernels import copy_blocks
+pool = torch.zeros(2, 3, 4, 1, 16)
+try:
+    copy_blocks(pool[0], pool[1], torch.tensor([[0, 1]]))
+except KernelInputError as error:
+    print(error)
+"""
+
+
+def test_compiled_kernels_refuse_memory_of_the_cpu() -> None:
+    assert run_compiling("-c", ON_CPU) == (
+        "k_to is on cpu, and compiled kernels run on cuda: set TRITON_INTERPRET=1 before triton is imported, "
+        "or use kvtwin.gpu.torch_ops\n"
+    )
+
+
+# CUDA C++ Programming Guide, technical specifications: blocks of a grid by dimension.
+MAX_GRID = (2**31 - 1, 65_535, 65_535)
+
+
+def test_grids_keep_cudas_limits(recorded: list[Launch]) -> None:
+    """flashinfer-ai/flashinfer #3125; fla-org/flash-linear-attention #172; SandAI-org/MagiAttention PR#40:
+    batches in a dimension of the grid that ends at 65,535. Here: 70,000 sequences, tokens, blocks, slots."""
+    many = 70_000
+    pool, v_pool = meta(many, 16, 8, 128), meta(many, 16, 8, 128)
+    query = meta(many, 64, 128)
+    paged_decode(query, pool, v_pool, ints(many, 9), ints(many), scale=0.1, split=SplitPlan(64))
+    paged_prefill(query, pool, v_pool, ints(many, 9), ints(many + 1), ints(many), scale=0.1)
+    store_kv(meta(many, 8, 128), meta(many, 8, 128), pool, v_pool, meta(many, dtype=torch.int64))
+    copy_blocks(pool, v_pool, meta(many, 2, dtype=torch.int64))
+    one_block = meta(2, many, 8, 128), meta(2, many, 8, 128)
+    copy_blocks(*one_block, meta(1, 2, dtype=torch.int64))
+    parts = meta(many, 64, 64, 128, dtype=torch.float32)
+    merge_partials(parts, meta(many, 64, 64, dtype=torch.float32), out=query)
+    assert len(recorded) == 7
+    for launch in recorded:
+        sizes = (*launch.grid, 1, 1)[:3]
+        assert all(1 <= size <= most for size, most in zip(sizes, MAX_GRID, strict=True)), launch
+    assert any(max(launch.grid) > 65_535 for launch in recorded)
+
+
+@pytest.mark.parametrize(
+    ("num_seqs", "num_splits"),
+    # 2 x 132 programs wanted, and 2 KV heads: a share is num_seqs x 8,192 x 2 / 264 tokens, or 256.
+    [(1, 32), (2, 32), (16, 9), (64, 3), (300, 1)],
+)
+def test_splits_are_planned_for_the_whole_batch(
+    recorded: list[Launch], monkeypatch: pytest.MonkeyPatch, num_seqs: int, num_splits: int
+) -> None:
+    """All contexts as long as the table is wide: 512 entries of 16 tokens."""
+    from kvtwin.gpu.kernels import paged_decode as module
+
+    source = sys.modules[module.__module__]
+    monkeypatch.setattr(source, "num_multiprocessors", lambda device: 132)
+    pool, query = meta(9, 16, 2, 64), meta(num_seqs, 8, 64)
+    paged_decode(query, pool, pool, ints(num_seqs, 512), ints(num_seqs), scale=0.1)
+    kv = meta(num_seqs, 8192, 2, 64)
+    contiguous_decode(query, kv, kv, ints(num_seqs), scale=0.1)
+    decodes = [launch for launch in recorded if launch.kernel.fn.__name__ == "decode_kernel"]
+    assert [launch.grid for launch in decodes] == [(num_seqs, 2, num_splits)] * 2

@@ -1,4 +1,4 @@
-"""Sinks of 16 bits: a logit is rounded once, when it is stored, and never again."""
+"""Sinks: counted once whatever is split, and rounded once, when they are stored in 16 bits."""
 
 from typing import Any
 
@@ -54,3 +54,29 @@ def test_paged_decode_with_sinks_far_from_all_scores(ops: Any, logit: float) -> 
         split = SplitPlan(num_splits, 1)
         out = decode(ops, pool, query, tables([2, 0, 3]), ints(40), sinks=sinks, split=split)
         assert error_of(out, query, key, value, sinks=sinks) < FP32 / 10
+
+
+@pytest.mark.parametrize("soft_cap", [0.0, 3.0])
+@pytest.mark.parametrize("context_len", [0, 1, 16, 17, 40])
+def test_paged_decode_and_paged_prefill_count_a_sink_once(
+    ops: Any, context_len: int, soft_cap: float
+) -> None:
+    """ROCm/rocm-libraries #12227: a sink counted twice where the first splits are empty, or not at all,
+    and scaled or capped like a score. With q = 0 and V = 1 the output is n / (n + exp(sink))."""
+    pool, sinks = Paged(4, 16), torch.tensor([0.5, -2.0, 4.0, 8.0])
+    pool.put(0, context_len, [2, 0, 3])
+    pool.v.nan_to_num_(nan=1.0).fill_(1.0)
+    query, table, lens = torch.zeros(1, 4, 64), tables([2, 0, 3]), ints(context_len)
+    options = {"sinks": sinks, "soft_cap": soft_cap, "scale": 0.125}
+    for window in (0, 5):
+        num_seen = min(context_len, window or context_len)
+        wanted = (num_seen / (num_seen + sinks.exp()))[:, None].expand(-1, 64)
+        outputs = [
+            decode(ops, pool, query, table, lens, window=window, split=SplitPlan(n, 1), **options)
+            for n in (1, 2, 3, 5)
+        ]
+        if context_len:
+            starts = ints(0, 1)
+            outputs.append(prefill(ops, pool, query, table, starts, lens, window=window, **options))
+        for out in outputs:
+            assert (out[0] - wanted).abs().max() < FP32 / 10
