@@ -14,27 +14,62 @@ from kvtwin.gpu.arguments import SplitPlan
 from kvtwin.gpu.kernels import paged_decode, paged_prefill
 from kvtwin.gpu.tools.fake_driver import compile_only
 found = []
-for head_dim, group in ((256, 8), (512, 4), (576, 16), (128, 128)):
-    pool = torch.zeros(2, 16, 1, head_dim, dtype=torch.float16)
-    query = torch.zeros(2, group, head_dim, dtype=torch.float16)
+half, full = torch.float16, torch.float32
+sizes = [(256, 8, half), (512, 4, half), (576, 16, half), (128, 128, half)]
+for head_dim, group, dtype in [*sizes, (128, 4, full), (256, 8, full)]:
+    pool = torch.zeros(2, 16, 1, head_dim, dtype=dtype)
+    query = torch.zeros(2, group, head_dim, dtype=dtype)
     table, lens, starts = torch.zeros(2, 2).int(), torch.zeros(2).int(), torch.zeros(3).int()
     with compile_only(86) as launches:
         paged_decode(query, pool, pool, table, lens, scale=0.1, split=SplitPlan(1))
         paged_prefill(query, pool, pool, table, starts, lens, scale=0.1)
     for launch in launches:
         shared = launch.compiled.metadata.shared
-        found.append([head_dim, group, launch.kernel_name, shared])
+        found.append([head_dim, group, str(dtype), launch.kernel_name, shared])
 print(json.dumps(found))
 """
 
 
 def test_large_heads_fit_the_shared_memory() -> None:
     """sgl-project/sglang PR#1819; vllm-project/vllm PR#39018; ROCm/vllm PR#919 (K48): tiles that do
-    not shrink where a head, or a group of heads, grows."""
+    not shrink where a head, a group of heads, or an element, grows."""
     found = json.loads(run_compiling("-c", SHARED))
-    assert len(found) == 4 * 2
-    for head_dim, group, name, shared in found:
-        assert shared <= SM_86_SHARED_KIB << 10, (head_dim, group, name, shared)
+    assert len(found) == 6 * 2
+    for *configuration, shared in found:
+        assert shared <= SM_86_SHARED_KIB << 10, (configuration, shared)
+
+
+ONES = """
+import torch
+from kvtwin.gpu.arguments import SplitPlan
+from kvtwin.gpu.kernels import copy_blocks, paged_decode, paged_prefill, store_kv
+from kvtwin.gpu.tools.fake_driver import compile_only
+k_pool, v_pool, query = torch.zeros(3, 1, 1, 1, 1, dtype=torch.float16)
+row, one, two = query[0], torch.ones(1).int(), torch.zeros(2).int()
+options = {"scale": 1.0, "window": 1, "soft_cap": 1.0, "sinks": torch.zeros(1)}
+with compile_only(90) as launches:
+    store_kv(row, row, k_pool, v_pool, one.long())
+    copy_blocks(k_pool, v_pool, torch.ones(1, 2).long())
+    for num_splits in (1, 2):
+        split = SplitPlan(num_splits, 1)
+        paged_decode(row, k_pool, v_pool, one[None], one, split=split, **options)
+    paged_prefill(row, k_pool, v_pool, one[None], two, one, **options)
+print([launch.kernel_name for launch in launches])
+"""
+
+
+def test_sizes_and_strides_of_one_compile() -> None:
+    """Integers that are 1 become constants in a launch, which have no `.to()` as tensors do."""
+    assert run_compiling("-c", ONES).strip() == str(
+        [
+            "store_kv_kernel",
+            "copy_blocks_kernel",
+            "decode_kernel",
+            "decode_kernel",
+            "merge_kernel",
+            "prefill_kernel",
+        ]
+    )
 
 
 VARIANTS = """
