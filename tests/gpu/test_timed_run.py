@@ -16,11 +16,16 @@ from kvtwin.gpu.check import Result
 SECONDS = 100.0
 
 
+TWIN_END = 73.0  # when the twin is done, in seconds
+
+
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[bool], list[bool]], Any]:
+def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Run checks that take a second each, pass or fail as listed, and timings of ten seconds."""
 
-    def run_checks(quick: list[bool], full: list[bool]) -> tuple[int, list[dict[str, Any]]]:
+    def run_checks(
+        quick: list[bool], full: list[bool], twin_passes: bool = True
+    ) -> tuple[int, list[dict[str, Any]]]:
         clock = SimpleNamespace(now=0.0)
 
         def run_all(found: Any, kernels: Any, *, quick: bool, skip: set[Any]) -> Iterator[Result]:
@@ -38,13 +43,18 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[bool], list[bool]], A
         @contextmanager
         def backends(device: str) -> Iterator[list[Any]]:
             assert device == "cuda"
-            yield []
+            yield [None]
+
+        def twin(*arguments: Any) -> bool:
+            clock.now = TWIN_END
+            return twin_passes
 
         verdicts = {True: quick, False: full}
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now))
         monkeypatch.setattr(module, "run_all", run_all)
         monkeypatch.setattr(module, "run_bench", run_bench)
         monkeypatch.setattr(module, "backends", backends)
+        monkeypatch.setattr(module, "_twin", twin)
         monkeypatch.setattr(module, "_machine", lambda dry_run: {})
         monkeypatch.setattr(module.torch.cuda, "is_available", lambda: True)
         file = StringIO()
@@ -59,13 +69,13 @@ def nums(lines: list[dict[str, Any]]) -> dict[str, int]:
     return {kind: sum(line["kind"] == kind for line in lines) for kind in kinds}
 
 
-def test_the_quick_check_has_45_seconds_of_100_the_rest_15_and_timings_what_is_left(
+def test_the_quick_check_ends_at_20_seconds_of_100_the_rest_at_80_and_timings_with_the_time(
     run: Any,
 ) -> None:
     code, lines = run([True] * 1000, [True] * 1000)
     checked = [line for line in lines if line["kind"] == "checked"]
-    assert [(line["num"], line["complete"]) for line in checked] == [(45, False), (15, False)]
-    assert nums(lines) == {"check": 60, "bench": 4, "error": 0}
+    assert [(line["num"], line["complete"]) for line in checked] == [(20, False), (7, False)]
+    assert nums(lines) == {"check": 27, "bench": 2, "error": 0}
     assert lines[-1] == {
         "kind": "end",
         "at_s": 100.0,
@@ -75,13 +85,20 @@ def test_the_quick_check_has_45_seconds_of_100_the_rest_15_and_timings_what_is_l
     assert code == 1
 
 
-def test_time_that_the_quick_check_leaves_goes_on(run: Any) -> None:
+def test_the_rest_skips_what_was_checked(run: Any) -> None:
     code, lines = run([True] * 10, [True] * 1000)
     checked = [line for line in lines if line["kind"] == "checked"]
-    # The rest skips what was checked already.
-    assert [(line["num"], line["complete"]) for line in checked] == [(10, True), (50, False)]
-    assert nums(lines) == {"check": 60, "bench": 4, "error": 0}
+    assert [(line["num"], line["complete"]) for line in checked] == [(10, True), (7, False)]
+    assert nums(lines) == {"check": 17, "bench": 2, "error": 0}
+    assert [line["configuration"] for line in lines if line["kind"] == "check"] == [
+        str(number) for number in range(17)
+    ]
     assert (code, lines[-1]["all_passed"], lines[-1]["quick_check_complete"]) == (0, True, True)
+
+
+def test_a_twin_that_fails_is_exit_code_1(run: Any) -> None:
+    code, lines = run([True], [True], twin_passes=False)
+    assert (code, lines[-1]["all_passed"], lines[-1]["quick_check_complete"]) == (1, False, True)
 
 
 @pytest.mark.parametrize(
