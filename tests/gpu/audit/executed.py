@@ -16,9 +16,7 @@ from kvtwin.traces import Trace
 SHAPE = ContentShape(2, 2, 2, 16, torch.float16)
 
 
-def audited_execution(
-    trace: Trace, config: RunConfig, every_steps: int = 1, step_ns: int = 1000
-) -> Audit:
+def audited_execution(trace: Trace, config: RunConfig, every_steps: int = 1) -> Audit:
     """Execute and look at every slot; where the manager breaks down, what was found until then."""
     watching: list[AuditedSteps] = []
 
@@ -28,7 +26,14 @@ def audited_execution(
 
     try:
         with open_backend("cpu", "torch") as backend:
-            execute(trace, config, SHAPE, backend, GivenClock([step_ns]), observe=observe)
+            execute(
+                trace,
+                config,
+                SHAPE,
+                backend,
+                GivenClock([config.constant_cost_ns]),
+                observe=observe,
+            )
     except (AssertionError, IndexError, RuntimeError):
         # A fault can also break the manager or the executor down.
         watching[0].audit.finish()

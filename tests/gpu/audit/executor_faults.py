@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from kvtwin.gpu import torch_ops
+from kvtwin.gpu.arguments import SwapMove
 from kvtwin.gpu.twin import executor as executor_module
 from kvtwin.gpu.twin.batch import Batch
 from kvtwin.gpu.twin.executor import DeviceExecutor
@@ -193,6 +195,47 @@ def one_wrong_bit(patch: Patch) -> None:
         return replace(step, value=value)
 
     _change_tensors(patch, change)
+
+
+def lost_copy_on_write(patch: Patch) -> None:
+    """The table names the new block, and nothing has been copied there."""
+    patch.setattr(torch_ops, "copy_blocks", lambda *_: None)
+
+
+def _change_swaps(patch: Patch, change: Callable[[SwapMove], SwapMove]) -> None:
+    swap = torch_ops.swap_blocks
+
+    def swap_blocks(k_pool: Any, v_pool: Any, host_pool: Any, moves: list[SwapMove]) -> None:
+        swap(k_pool, v_pool, host_pool, [change(move) for move in moves])
+
+    patch.setattr(torch_ops, "swap_blocks", swap_blocks)
+
+
+def swapped_to_the_wrong_host_block(patch: Patch) -> None:
+    """Blocks leave for the place before theirs."""
+    _change_swaps(
+        patch,
+        lambda move: replace(move, host_block=max(0, move.host_block - 1)) if move.is_out else move,
+    )
+
+
+def swapped_from_the_wrong_host_block(patch: Patch) -> None:
+    """Blocks come back from the place before theirs."""
+    _change_swaps(
+        patch,
+        lambda move: move if move.is_out else replace(move, host_block=max(0, move.host_block - 1)),
+    )
+
+
+def source_of_a_swap_poisoned(patch: Patch) -> None:
+    """A block that is being swapped out is given up before the transfer has ended."""
+    swap_out = DecisionFollower._swap_out
+
+    def early(self: Any, key: Any, first: int, num: int, source: int) -> None:
+        swap_out(self, key, first, num, source)
+        self.pool.poison([(source * self._block_slots, self._block_slots)])
+
+    patch.setattr(DecisionFollower, "_swap_out", early)
 
 
 def lost_store(patch: Patch) -> None:

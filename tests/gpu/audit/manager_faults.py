@@ -1,5 +1,6 @@
 """Policies and engines with one fault each that only shows in what is written, or in what is logged."""
 
+from array import array
 from collections.abc import Sequence as Seq
 from typing import Any
 
@@ -9,6 +10,8 @@ from kvtwin.sim.policies.contiguous import Contiguous
 from kvtwin.sim.policies.orca import OrcaOracle
 from kvtwin.sim.policies.paged import Paged
 from kvtwin.sim.policies.slots import Slots
+from kvtwin.sim.vllm_v0.group import Branch, Group
+from kvtwin.sim.vllm_v0.policy import VllmV0
 
 
 class FreedWhileItRuns(Paged):
@@ -119,6 +122,38 @@ class ForgottenCache(Slots):
 
     def free_runs(self) -> list[tuple[int, int]]:
         return [*super().free_runs(), *super().cached_runs()]
+
+
+class WrittenInPlace(VllmV0):
+    """Blocks that several sequences hold are written to as if they were one's own."""
+
+    def append(self, group: Group, committed: int) -> tuple[int, int]:
+        refs = self.device.refs
+        self.device.refs = array("q", [min(count, 1) for count in refs])
+        held = self.device.refs.tolist()
+        counts = super().append(group, committed)
+        changes = zip(self.device.refs, held, strict=True)
+        self.device.refs = array(
+            "q", [count + new - old for count, (new, old) in zip(refs, changes, strict=True)]
+        )
+        return counts
+
+
+class ForkOfTheWrongBeam(VllmV0):
+    """The log names the first block of another beam than the one whose table is taken."""
+
+    def fork(self, branch: Branch, parent: Branch) -> int:
+        log, self.log = self.log, None
+        num_common = sum(one == two for one, two in zip(branch.blocks, parent.blocks, strict=True))
+        old = branch.blocks[num_common:]
+        num_freed = super().fork(branch, parent)
+        self.log = log
+        if log is not None:
+            for block in old:
+                log.add("free", branch.row, block, 1, branch.branch)
+            for block in branch.blocks[num_common:]:
+                log.add("share", branch.row, block - 1 if block else 1, 1, branch.branch)
+        return num_freed
 
 
 def work_past_the_end(work: Any) -> Any:

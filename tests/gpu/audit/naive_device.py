@@ -10,6 +10,7 @@ from kvtwin.gpu.twin.content import ContentShape, TokenContent, TokenIds
 from kvtwin.sim import RunConfig, assemble
 from kvtwin.sim.engine_contract import Work
 from kvtwin.sim.executor import CostExecutor
+from kvtwin.sim.policies.slots import Slots
 from kvtwin.traces import Trace
 
 SHAPE = ContentShape(2, 2, 2, 4, torch.float16)
@@ -21,6 +22,7 @@ class NaiveDevice:
     def __init__(self, trace: Trace, assembly: Any, shape: ContentShape = SHAPE) -> None:
         self.size = assembly.policy.block_slots
         self.policy, self.log = assembly.policy, assembly.log
+        self.grants_hits = isinstance(assembly.policy, Slots)  # a place with what is found in it
         self.shape = shape
         num_blocks = assembly.policy.num_slots // self.size
         pool_shape = (num_blocks, self.size, shape.num_kv_heads, shape.head_dim)
@@ -62,7 +64,7 @@ class NaiveDevice:
             self.poison(range(first, first + num))
 
     def grant(self, key: Any, slots: list[int], _: list[int]) -> None:
-        if not self.policy.reuses_prefixes:
+        if not self.grants_hits:
             self.poison(slots)
         self.tables.setdefault(key, []).extend(slots)
 
@@ -130,7 +132,7 @@ class NaiveDevice:
         for seq, first, num in work:
             key = seq.row, getattr(seq, "branch", 0)
             if self.policy.keeps_kv:
-                if self.policy.reuses_prefixes and seq.computed == first:
+                if self.grants_hits and seq.computed == first:
                     self.poison(self.tables[key][first:])  # behind what was found
                 self.write(key, first, num)
             done.append((*key, first, num))

@@ -32,9 +32,23 @@ def config(policy: str) -> Any:
     )
 
 
-def check_fires(policy: str, check: str, line: str) -> None:
+def groups(**fields: Any) -> Any:
+    """Samples or beams that share blocks, and transfers about as long as a step."""
+    return config_of(
+        "vllm-v0",
+        num_gpu_blocks_override=40,
+        block_size=4,
+        max_model_len=40,
+        max_num_seqs=12,
+        max_num_batched_tokens=32,
+        cost="constant:10000000",
+        **fields,
+    )
+
+
+def check_fires(settings: Any, check: str, line: str) -> None:
     """The check is among those that fire, and a line of it reads like this."""
-    findings = audited_execution(TRACE, config(policy)).findings
+    findings = audited_execution(TRACE, settings).findings
     assert findings.counts[check], f"only {dict(findings.counts)}"
     lines = [str(finding) for finding in findings.kept if finding.check == check]
     assert any(re.search(line, text) for text in lines), lines[:5]
@@ -106,7 +120,7 @@ def test_a_fault_of_the_executor_is_caught(
     fault: str, policy: str, check: str, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     getattr(executor_faults, fault)(monkeypatch)
-    check_fires(policy, check, line)
+    check_fires(config(policy), check, line)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +189,7 @@ def test_a_fault_of_the_manager_is_caught(
 ) -> None:
     # Under the name of the policy that it breaks, whose rules the audit knows.
     monkeypatch.setattr(registry, "POLICIES", {**registry.POLICIES, policy: fault})
-    check_fires(policy, check, line)
+    check_fires(config(policy), check, line)
 
 
 @pytest.mark.parametrize(
@@ -189,4 +203,44 @@ def test_a_fault_of_the_engine_is_caught(
     fault: str, check: str, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Engine, "work", getattr(manager_faults, fault)(Engine.work))
-    check_fires("paged", check, line)
+    check_fires(config("paged"), check, line)
+
+
+@pytest.mark.parametrize(
+    ("fault", "fields", "check", "line"),
+    [
+        (
+            "lost_copy_on_write",
+            {"num_samples": 3},
+            "live",
+            "request 0 branch 1 position 4, found poison",
+        ),
+        (
+            "swapped_to_the_wrong_host_block",
+            {"num_samples": 3},
+            "host",
+            r"host slot \d+: expected req",
+        ),
+        ("swapped_from_the_wrong_host_block", {"beam_width": 3}, "live", r"expected request \d+"),
+        ("source_of_a_swap_poisoned", {"num_samples": 3}, "source", ", found poison"),
+        (
+            "manager_faults:WrittenInPlace",
+            {"num_samples": 3},
+            "live",
+            "branch 1 position 5, found request 0 branch 2",
+        ),
+        ("manager_faults:ForkOfTheWrongBeam", {"beam_width": 3}, "live", r"expected request \d+"),
+    ],
+)
+def test_a_fault_in_sharing_or_swapping_is_caught(
+    fault: str,
+    fields: dict[str, Any],
+    check: str,
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if fault.startswith("manager_faults:"):
+        monkeypatch.setattr(registry, "POLICIES", {**registry.POLICIES, "vllm-v0": fault})
+    else:
+        getattr(executor_faults, fault)(monkeypatch)
+    check_fires(groups(**fields), check, line)
