@@ -85,13 +85,20 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 
 
 def test_what_is_measured_is_the_step(calls: list[tuple[Any, ...]]) -> None:
-    """A prompt of 20 behind 5, and two decodes; then a move beside a decode."""
-    steps = [GridStep(((5, 20),), (7, 33)), GridStep((), (40,), moved_slots=30)]
+    """A prompt of 20 behind 5, and two decodes; then a move beside a decode.
+
+    And a chunk of one token, which goes to the kernel of decodes, beside one of 4.
+    """
+    steps = [
+        GridStep(((5, 20),), (7, 33)),
+        GridStep((), (40,), moved_slots=30),
+        GridStep(((3, 1), (0, 4)), ()),
+    ]
     samples = measure_steps(steps, SHAPE, ON_TORCH, 16, num_repeats=3)
     assert samples is not None
-    one, other = (20, 22, [7, 25, 33]), (0, 1, [40])
-    assert calls == [one, other] * 4  # one to warm up
-    assert samples.durations_ns.shape == (2, 3)
+    executed = [(20, 22, [7, 25, 33]), (0, 1, [40]), (4, 5, [4, 4])]
+    assert calls == executed * 4  # one to warm up
+    assert samples.durations_ns.shape == (3, 3)
     assert samples.totals.tolist() == [list(step.totals()) for step in steps]
 
 

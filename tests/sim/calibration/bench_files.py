@@ -10,9 +10,17 @@ import pyarrow.parquet as pq
 from kvtwin.sim import RunConfig, simulate
 from kvtwin.sim.cost import SHIFT, TOTALS, CostModel, CostTerm
 from kvtwin.sim.engine import Engine
-from kvtwin.traces import Trace
+from kvtwin.traces import Trace, synthesize
 
 CLOCK_S = 5000.0  # the client's clock at the first arrival
+# Step times of `measured`.
+CONSTANT_NS = 8_000_000
+KNOWN_NS = {
+    "num_prefill_tokens": 60_000,
+    "prefill_pairs": 4,
+    "num_decode_tokens": 20_000,
+    "decode_context_slots": 90,
+}
 
 
 def known_cost(path: Path, constant_ns: int, **coefficients_ns: int) -> CostModel:
@@ -61,3 +69,22 @@ def bench_file(
     path = folder / "bench.json"
     path.write_text(json.dumps(file))
     return path
+
+
+def measured(
+    folder: Path, rate: float | None, budget: int, jitter_s: float, num_requests: int = 150
+) -> Path:
+    """A result of that many requests on an engine with step times of KNOWN_NS and this budget of a step."""
+    known_cost(folder / "cost.json", CONSTANT_NS, **KNOWN_NS)
+    config = RunConfig(
+        model="llama-3.1-8b",
+        gpu="l4",
+        max_model_len=4096,
+        num_gpu_blocks_override=8000,
+        max_num_batched_tokens=budget,
+        max_num_seqs=64,
+        cost=str(folder / "cost.json"),
+    )
+    return bench_file(
+        synthesize("sharegpt-like", num_requests, 3, rate=rate), config, folder, jitter_s
+    )

@@ -4,42 +4,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bench_files import bench_file, known_cost
+from bench_files import CONSTANT_NS, KNOWN_NS, measured
 
-from kvtwin.sim import RunConfig
 from kvtwin.sim.calibration.bench_steps import bench_steps
 from kvtwin.sim.calibration.fit import fit_steps
 from kvtwin.sim.cost import TOTALS
-from kvtwin.traces import synthesize
 from kvtwin.traces.formats.vllm_bench import BenchRequest, read_bench_requests
 
-CONSTANT_NS = 8_000_000
-KNOWN_NS = {
-    "num_prefill_tokens": 60_000,
-    "prefill_pairs": 4,
-    "num_decode_tokens": 20_000,
-    "decode_context_slots": 90,
-}
 # Of a step, over what the bench's steps are like: jitter moves the small coefficients more than that.
 TOLERANCE = {"num_prefill_tokens": 0.03, "decode_context_slots": 0.05, "num_decode_tokens": 0.15}
-
-
-def measured(
-    folder: Path, rate: float | None, budget: int, jitter_s: float, num_requests: int = 150
-) -> Path:
-    known_cost(folder / "cost.json", CONSTANT_NS, **KNOWN_NS)
-    config = RunConfig(
-        model="llama-3.1-8b",
-        gpu="l4",
-        max_model_len=4096,
-        num_gpu_blocks_override=8000,
-        max_num_batched_tokens=budget,
-        max_num_seqs=64,
-        cost=str(folder / "cost.json"),
-    )
-    return bench_file(
-        synthesize("sharegpt-like", num_requests, 3, rate=rate), config, folder, jitter_s
-    )
 
 
 @pytest.mark.parametrize(
@@ -114,6 +87,17 @@ def test_a_sequence_that_got_no_token_spoils_its_steps() -> None:
         "first step behind an idle engine": 1,
         "a sequence got no token": 2,
     }
+
+
+def test_a_prompt_behind_the_rest_of_another_is_cut_too() -> None:
+    """A budget of 11, 1 for a decode: B's 15 tokens are 10 and 5, C's 8 are 5 and 3. Two steps are sure."""
+    a = request(0, 5, 6, 100, 200, 300, 400, 500, 600)
+    b = request(150, 15, 1, 400)
+    c = request(160, 8, 1, 500)
+    samples, unknown = bench_steps([a, b, c], 11)
+    assert samples is not None
+    assert samples.totals[:, TOTALS.index("decode_context_slots")].tolist() == [6, 10]
+    assert sum(num for why, num in unknown.items() if "part of a prompt" in why) == 3
 
 
 def test_an_idle_engine_parts_the_steps() -> None:

@@ -99,6 +99,7 @@ def test_units() -> None:
     """2**-20 ns, rounded: the unit of a coefficients file."""
     totals = np.eye(len(TOTALS), dtype=np.int64)[[0, 1, 2, 3, 4, 5, 0, 1]] * 10
     totals[6:] *= 2
-    truth = np.array([1000, 100, 200, 300, 400, 500, 600])
-    fit = fit_steps(Samples(totals, timed(totals, truth)[:, None]))
+    truth = np.array([1000, 100, 200, 300.5, 400, 500, 600])
+    fit = fit_steps(Samples(totals, timed(totals, truth).astype(np.int64)[:, None]))
+    assert fit.term().coefficients[2] == pytest.approx(300.5 * 2**SHIFT, rel=1e-6)
     assert fit.term().coefficients[3] == pytest.approx(400 << SHIFT, rel=1e-6)

@@ -4,6 +4,7 @@ from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -53,6 +54,22 @@ def test_by_hand() -> None:
     target = np.array([2.0, 2.0, 0.0])
     assert np.linalg.lstsq(matrix, target, rcond=None)[0].round(9).tolist() == [3.0, -1.0]
     np.testing.assert_allclose(nnls(matrix, target), [4 / 3, 0.0], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "target", "solution"),
+    [
+        # Rows 1 and 2 ask for 4x + 2y = 2.5 together, row 3 for 4x = 1; the third column would only add to errors.
+        ([[4, 2, 1], [4, 2, 0], [4, 0, 2]], [2, 3, 1], [0.25, 0.75, 0]),
+        # 2z = 1.5 of rows 1 and 2 together, then 3y = 5 - 0.75.
+        ([[1, 0, 2], [2, 0, 2], [4, 3, 1]], [2, 1, 5], [0, 17 / 12, 0.75]),
+    ],
+)
+def test_a_column_that_entered_leaves_again(
+    matrix: list[list[int]], target: list[int], solution: list[float]
+) -> None:
+    found = nnls(np.array(matrix, dtype=float), np.array(target, dtype=float))
+    np.testing.assert_allclose(found, solution, atol=1e-12)
 
 
 def test_nothing_to_add_is_zero() -> None:
