@@ -18,9 +18,10 @@ test: $(VENV)/.extras
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2 --dist loadgroup
 
-# The same properties with ten times the examples; the log is committed.
+# The properties of `make test` with ten times the examples; all other tests would only do the same again. The log is
+# committed.
 test-long: $(VENV)/.extras
-	HYPOTHESIS_PROFILE=long $(BIN)/pytest -n 2 --dist loadgroup --durations=15 2>&1 | tee reports/test-long.log; exit $${PIPESTATUS[0]}
+	HYPOTHESIS_PROFILE=long $(BIN)/pytest -m hypothesis -n 2 --dist loadgroup --durations=15 2>&1 | tee reports/test-long.log; exit $${PIPESTATUS[0]}
 test-long: SHELL := /bin/bash
 
 bench: $(VENV)/.base

@@ -16,6 +16,18 @@ settings.register_profile("dev", max_examples=100, derandomize=True, **_COMMON)
 settings.register_profile("long", max_examples=1000, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
+# What a test calls that makes a property of a function or a machine inside it.
+_DRAWS = {"given", "run_state_machine_as_test"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """`-m hypothesis` also selects tests that define their property inside, not only those that are one."""
+    for item in items:
+        if isinstance(item, pytest.Function) and _DRAWS.intersection(
+            item.function.__code__.co_names
+        ):
+            item.add_marker("hypothesis")
+
 
 @pytest.fixture(scope="session")
 def shared_dir() -> Path:
