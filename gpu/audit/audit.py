@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from kvtwin.sim.decisions import Decisions
@@ -10,13 +11,12 @@ from kvtwin.traces import Trace
 
 from ..twin.content import ContentShape
 from .claims import Claims, Flags, claims_of
-from .contents import Codes, Layer, TokenIndex
+from .contents import NOTHING, Codes, Layer, TokenIndex
 from .findings import Findings
 from .parts import PARTS, PARTS_OF_OTHERS, RULES, PoolRules, part_of_slots, recount
-from .planned import Key, PlannedTokens
+from .planned import Key, PlannedTokens, in_words
 from .replay import Replay, StepWork
 from .slot_checks import SlotChecks
-from .tables import in_words
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Audit:
         self._layers, self._host_layers = layers, host_layers
         self._index = TokenIndex(shape, str(layers[0][0].device))
         self._planned = PlannedTokens(
-            trace, self._index, setting.max_model_len, setting.max_tokens, setting.branch_outputs
+            trace, setting.max_model_len, setting.max_tokens, setting.branch_outputs
         )
         self.findings = Findings()
         self._replay = Replay(
@@ -68,7 +68,7 @@ class Audit:
             setting.num_slots,
             setting.block_slots,
             self.findings,
-            self._planned.numbers,
+            self._planned.ids,
             self._reusable_tokens,
         )
         self._checks = SlotChecks(layers, self._index, self._planned, self._replay, self.findings)
@@ -119,7 +119,7 @@ class Audit:
         were computed, as far as their contexts reach.
         """
         claims = claims_of(self._replay)
-        codes = self._index.classify(self._layers)
+        codes = self._classify()
         checks, self._checks.step = self._checks, self._step
         holds = checks.held(claims, codes)
         checks.shared(claims)
@@ -139,7 +139,13 @@ class Audit:
             self._say("leak", in_words(key), "nothing held at the end", f"{len(table.units)} units")
         claims = claims_of(self._replay)
         self._checks.shared(claims)
-        self._checks.unheld(claims, self._index.classify(self._layers))
+        self._checks.unheld(claims, self._classify())
+
+    def _classify(self) -> Codes:
+        replay = self._replay
+        expected = [replay.tokens_of(key) for key in replay.tables]
+        self._index.learn(np.concatenate([replay.left[replay.left != NOTHING], *expected]))
+        return self._index.classify(self._layers)
 
     def _check_tables(self, tables: Mapping[Key, Codes]) -> None:
         """Kernels have read what the log says a sequence holds."""

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .contents import Codes
-from .planned import Key
-from .replay import NOTHING, Replay
-from .tables import in_host, in_words
+from .contents import NOTHING, Codes
+from .planned import Key, in_words
+from .replay import Replay
+from .tables import in_host
 
 Flags = npt.NDArray[np.bool_]
 
@@ -25,7 +25,7 @@ class Claims:
     slots: Codes
     owners: Codes  # numbers in `keys`
     positions: Codes
-    tokens: Codes  # number of the token that has been computed or found there, else NOTHING
+    tokens: Codes  # id of the token that has been computed or found there, else NOTHING
     is_source: Flags
     is_arriving: Flags  # computed or copied there in this step, or for as long as a transfer lasts
 

@@ -12,8 +12,10 @@ from .poison import is_poison, poison_word, words_of
 Layer = tuple[torch.Tensor, torch.Tensor]  # K and V pool
 Codes = npt.NDArray[np.int64]
 
+# In place of a token's id, which is one of 2**64 (see `TokenIds`).
 POISON = -1
 MIXED = -2  # no token in all layers and heads, and not poison in all either
+NOTHING = -3  # no token is expected
 
 _KINDS = ("key", "value")
 _SEED = 20231023
@@ -21,38 +23,36 @@ _CHUNK_ELEMENTS = 1 << 22
 
 
 class TokenIndex:
-    """Tokens that a slot may hold, found by what their K and V look like.
+    """Tokens that a slot may hold, by what their K and V look like.
 
-    A token is named by its number in here. What is compared are fingerprints of 64 bits of each
-    layer's K and V, all heads together; slots that differ have the same one with a probability
-    below 2**-32 (multilinear hashing with fixed random factors). The expected fingerprints
-    come from the definition of the content, not from anything that was executed.
+    What is compared are fingerprints of 64 bits of each layer's K and V, all heads together; slots
+    that differ have the same one with a probability below 2**-32 (multilinear hashing with fixed
+    random factors). The expected fingerprints come from the definition of the content, not from
+    anything that was executed.
     """
 
     def __init__(self, shape: ContentShape, device: str) -> None:
         self._shape = shape
         self._device = device
         self._content = TokenContent(shape, device)
-        self.ids: Ids = np.zeros(0, dtype=np.int64)  # by number
-        # [number of tokens, 2 x layers]: K and V of layer 0, of layer 1, ...
+        self._ids: Ids = np.zeros(0, dtype=np.int64)  # sorted
+        # [number of ids, 2 x layers]: K and V of layer 0, of layer 1, ...
         self._prints: Codes = np.zeros((0, 2 * shape.num_layers), dtype=np.int64)
-        self._by_id: Codes = np.zeros(0, dtype=np.int64)  # numbers, sorted by id
-        self._by_print: Codes = np.zeros(0, dtype=np.int64)  # numbers, sorted by layer 0's K
+        self._by_print: Codes = np.zeros(0, dtype=np.int64)  # places of ids, sorted by layer 0's K
 
-    def numbers_of(self, ids: Ids) -> Codes:
-        """Numbers of tokens by id; those that were not known are from now on."""
-        new = np.setdiff1d(ids, self.ids)
-        if len(new):
-            self._add(new)
-        return self._by_id[np.searchsorted(self.ids, ids, sorter=self._by_id)]
-
-    def _add(self, ids: Ids) -> None:
+    def learn(self, ids: Ids) -> None:
+        """From now on these tokens are found, too."""
+        new = np.setdiff1d(ids, self._ids)
+        if not len(new):
+            return
+        assert not np.isin(new, (POISON, MIXED, NOTHING)).any(), "an id that stands for no token"
         shape = self._shape
         step = max(1, _CHUNK_ELEMENTS // (shape.num_layers * shape.num_kv_heads * shape.head_dim))
-        prints = [self._expected(ids[at : at + step]) for at in range(0, len(ids), step)]
-        self.ids = np.concatenate([self.ids, ids])
-        self._prints = np.concatenate([self._prints, *prints])
-        self._by_id = np.argsort(self.ids)
+        prints = [self._expected(new[at : at + step]) for at in range(0, len(new), step)]
+        known = np.concatenate([self._ids, new])
+        order = np.argsort(known)
+        self._ids = known[order]
+        self._prints = np.concatenate([self._prints, *prints])[order]
         self._by_print = np.argsort(self._prints[:, 0])
         ordered = self._prints[self._by_print, 0]
         assert (ordered[1:] != ordered[:-1]).all(), "two tokens have the same K in layer 0"
@@ -68,18 +68,18 @@ class TokenIndex:
         return np.stack(columns, axis=1)
 
     def classify(self, layers: Sequence[Layer]) -> Codes:
-        """Number of the token, POISON or MIXED, of each slot: [num_slots].
+        """Id of the token, POISON or MIXED, of each slot: [num_slots].
 
         `layers`: the pools of each layer, contiguous, [num_blocks, block_size, kv_heads, head_dim].
         """
         prints = _prints_of(layers)
         codes = np.full(len(prints), MIXED, dtype=np.int64)
-        if len(self.ids):
+        if len(self._ids):
             ordered = self._prints[self._by_print, 0]
             at = np.searchsorted(ordered, prints[:, 0]).clip(max=len(ordered) - 1)
-            numbers = self._by_print[at]
-            is_token = (self._prints[numbers] == prints).all(axis=1)
-            codes[is_token] = numbers[is_token]
+            places = self._by_print[at]
+            is_token = (self._prints[places] == prints).all(axis=1)
+            codes[is_token] = self._ids[places[is_token]]
         poisoned = torch.ones(len(prints), dtype=torch.bool, device=layers[0][0].device)
         for pools in layers:
             for pool in pools:
@@ -87,8 +87,8 @@ class TokenIndex:
         codes[poisoned.cpu().numpy()] = POISON
         return codes
 
-    def parts_of(self, layers: Sequence[Layer], slot: int) -> list[tuple[int, str, int, int]]:
-        """What a mixed slot holds, piece by piece: (layer, `key` or `value`, token or code, as what).
+    def pieces_of(self, layers: Sequence[Layer], slot: int) -> list[tuple[int, str, int, int]]:
+        """What a mixed slot holds: (layer, `key` or `value`, id or code, as what) of each piece.
 
         The last is 2 x layer + (0 for K, 1 for V) of the token that was found there; -1: of no token.
         """
@@ -99,15 +99,13 @@ class TokenIndex:
                 if bool((words == poison_word(pool.dtype)).all()):
                     found.append((layer, kind, POISON, -1))
                     continue
-                numbers, places = np.nonzero(self._prints == int(_fingerprints(words)))
-                # The expected place goes first, if it is among them.
-                place = 2 * layer + _KINDS.index(kind)
-                best = min(
-                    zip(numbers.tolist(), places.tolist(), strict=True),
-                    default=None,
-                    key=lambda pair: pair[1] != place,
-                )
-                found.append((layer, kind, *(best or (MIXED, -1))))
+                rows, columns = np.nonzero(self._prints == int(_fingerprints(words)))
+                if not len(rows):
+                    found.append((layer, kind, MIXED, -1))
+                    continue
+                # Where it belongs goes first, if it is found there, too.
+                best = int(np.argmax(columns == 2 * layer + _KINDS.index(kind)))
+                found.append((layer, kind, int(self._ids[rows[best]]), int(columns[best])))
         return found
 
 

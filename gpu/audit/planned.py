@@ -6,8 +6,7 @@ import numpy as np
 
 from kvtwin.traces import Trace
 
-from ..twin.content import TokenIds
-from .contents import Codes, TokenIndex
+from ..twin.content import Ids, TokenIds
 
 Key = tuple[int, int]  # row of the trace, branch
 
@@ -22,15 +21,13 @@ class PlannedTokens:
     def __init__(
         self,
         trace: Trace,
-        index: TokenIndex,
         max_model_len: int,
         max_tokens: int | None,
         branch_outputs: Sequence[Sequence[int]] = (),
     ) -> None:
         """`branch_outputs`: by row, tokens of its sequences, where a request has several."""
-        self._ids = TokenIds(trace)
-        self._index = index
-        self._numbers: dict[Key, Codes] = {}
+        self._token_ids = TokenIds(trace)
+        self._ids: dict[Key, Ids] = {}
         self._branch_outputs = branch_outputs
         self.num_prompt_tokens: list[int] = []
         self.num_output_tokens: list[int] = []
@@ -50,20 +47,22 @@ class PlannedTokens:
         num_output = self._branch_outputs[row][branch] if branch else self.num_output_tokens[row]
         return self.num_prompt_tokens[row] + num_output - 1
 
-    def numbers(self, key: Key) -> Codes:
-        """The index's numbers of the tokens at positions 0 to E, that one included."""
-        if key not in self._numbers:
-            row, branch = key
-            self._numbers[key] = self._index.numbers_of(
-                self._ids.of(row, branch, self.end(key) + 1)
-            )
-        return self._numbers[key]
+    def ids(self, key: Key) -> Ids:
+        """Ids of the tokens at positions 0 to E, that one included."""
+        if key not in self._ids:
+            self._ids[key] = self._token_ids.of(*key, self.end(key) + 1)
+        return self._ids[key]
 
-    def where(self, number: int) -> str:
+    def where(self, token: int) -> str:
         """A token in words: the first sequence seen that has it, and the position."""
-        for (row, branch), numbers in self._numbers.items():
-            positions = np.flatnonzero(numbers == number)
+        for key, ids in self._ids.items():
+            positions = np.flatnonzero(ids == token)
             if len(positions):
-                of = f"request {row}" + (f" branch {branch}" if branch else "")
-                return f"{of} position {positions[0]}"
+                return f"{in_words(key)} position {positions[0]}"
         return "a token of nobody"
+
+
+def in_words(key: Key) -> str:
+    """A sequence, in a message."""
+    row, branch = key
+    return f"request {row} branch {branch}" if branch else f"request {row}"

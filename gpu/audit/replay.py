@@ -6,12 +6,11 @@ import numpy as np
 
 from kvtwin.sim.decisions import Decisions
 
-from .contents import Codes
+from .contents import NOTHING, Codes
 from .findings import Findings
-from .planned import Key
-from .tables import GONE, Source, Table, in_host, in_words
+from .planned import Key, in_words
+from .tables import GONE, Source, Table, in_host
 
-NOTHING = -1  # no token
 StepWork = Iterable[tuple[int, int, int, int]]  # (row, branch, first position, number of tokens)
 
 
@@ -19,7 +18,7 @@ class Replay:
     """Tables and reference counts.
 
     `block_slots`: slots of one unit in which the log counts, the block size or 1. `tokens` gives the
-    numbers of the tokens of a sequence, `reusable` how many leading ones of a row may serve others.
+    ids of the tokens of a sequence, `reusable` how many leading ones of a row may serve others.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class Replay:
         self.most_known: dict[int, int] = {}
 
     def tokens_of(self, key: Key) -> Codes:
-        """Numbers of the tokens of a sequence by position, those of its ancestors included."""
+        """Ids of the tokens of a sequence by position, those of its ancestors included."""
         if key in self._inherited:
             return self._inherited[key]
         return self._tokens(key)

@@ -7,14 +7,14 @@ import numpy as np
 import torch
 
 from .claims import Claims, Flags
-from .contents import MIXED, POISON, Codes, Layer, TokenIndex
+from .contents import MIXED, NOTHING, POISON, Codes, Layer, TokenIndex
 from .findings import Findings
 from .planned import PlannedTokens
-from .replay import NOTHING, Replay
+from .replay import Replay
 
 
 class SlotChecks:
-    """Compares what slots were found to hold, as codes of `index`, with the claims on them."""
+    """Compares what slots were found to hold, as ids or codes of `index`, with the claims on them."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class SlotChecks:
         if code != MIXED:
             return self._planned.where(code)
         pieces = []
-        for layer, kind, token, place in self._index.parts_of(layers or self._layers, slot):
+        for layer, kind, token, place in self._index.pieces_of(layers or self._layers, slot):
             if place >= 0:
                 what = (
                     f"{('K', 'V')[place % 2]} of layer {place // 2} of {self._planned.where(token)}"

@@ -33,9 +33,3 @@ class Source(NamedTuple):
 def in_host(unit: Any) -> Any:
     """How a table names a unit, or units, of host memory; its own inverse."""
     return -2 - unit
-
-
-def in_words(key: Key) -> str:
-    """A sequence, in a message."""
-    row, branch = key
-    return f"request {row} branch {branch}" if branch else f"request {row}"
