@@ -23,7 +23,9 @@ def main() -> None:
     trace = open_trace(options.trace)
     lengths = np.concatenate([chunk.num_prompt_tokens for chunk in trace.chunks])
     rows = np.flatnonzero(lengths <= options.longest_prompt)
-    print(f"{len(rows):,} of {len(lengths):,} prompts have {options.longest_prompt} tokens or fewer")
+    print(
+        f"{len(rows):,} of {len(lengths):,} prompts have {options.longest_prompt} tokens or fewer"
+    )
     write_trace(trace.take(rows[: options.num_requests]), options.out, "kvtwin-csv")
 
 

@@ -44,6 +44,7 @@ CASES = {
     "paged": {"num_gpu_blocks_override": 11},
     "contiguous": {"num_gpu_blocks_override": 12, "compaction": True},
     "orca-pow2": {"num_gpu_blocks_override": 16},
+    "vllm-v0": {"num_gpu_blocks_override": 16, "num_samples": 2, "preemption_mode": "swap"},
 }
 
 
@@ -74,8 +75,9 @@ def test_every_step_of_a_trace(policy: str, on: dict[str, Any]) -> None:
         clock = GivenClock(foresight.durations_ns)
         execute(trace(), config, SHAPE, backend, clock, observe=lambda *_, kept=kept: [kept])
         outs[name] = kept.outs
-    assert (execution.summary["preemptions"] > 0) == (policy == "paged")
-    assert (execution.summary["moved_slots"] > 0) == (policy == "contiguous")
+    assert (execution.summary["preemptions"] > 0) == (policy in ("paged", "vllm-v0"))
+    assert (execution.summary["moved_slots"] > 0) == (policy in ("contiguous", "vllm-v0"))
+    assert ({"copy", "swap_out", "swap_in"} <= set(foresight.log.actions)) == (policy == "vllm-v0")
     interpreted, torchs = checks["triton-interpret"], checks["torch"]
     num_same, share = largest_difference(interpreted, torchs)
     assert num_same == len(torchs.samples) > 40

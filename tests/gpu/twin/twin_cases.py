@@ -11,7 +11,7 @@ from kvtwin.traces import Content, Trace, TraceChunk
 
 SHAPE = ContentShape(2, 4, 2, 16, torch.float16)
 DURATION_NS = 2_000_000
-POLICIES = {
+POLICIES: dict[str, dict[str, Any]] = {
     "static": {},
     "static-iteration": {},
     "orca-max": {},
@@ -23,6 +23,9 @@ POLICIES = {
     "paged, by the step": {"admission": "step", "watermark": 0.1},
     "slots": {"num_gpu_blocks_override": 64},
     "no-cache": {},
+    "vllm-v0, samples": {"num_samples": 3},
+    "vllm-v0, beams": {"beam_width": 3},
+    "vllm-v0, beams recomputed": {"beam_width": 3, "preemption_mode": "recompute"},
 }
 
 
@@ -36,6 +39,8 @@ def config_of(case: str, **changed: Any) -> RunConfig:
         "growth_tokens": 4,
         "cost": f"constant:{DURATION_NS}",
     }
+    if case.startswith("vllm-v0"):  # prompts whole, several sequences a request
+        settings |= {"max_num_seqs": 16, "max_num_batched_tokens": 128}
     settings |= POLICIES[case] | changed
     return RunConfig("opt-125m", "l4", policy=case.partition(",")[0], **settings)
 

@@ -1,0 +1,75 @@
+"""The clocks of an execution: measured, given and real time."""
+
+from typing import Any
+
+import pytest
+from twin_cases import SHAPE, config_of, make_trace
+
+from kvtwin.gpu.twin import driver
+from kvtwin.gpu.twin.backend import open_backend
+from kvtwin.gpu.twin.driver import GivenClock, MeasuredClock, RealClock
+from kvtwin.gpu.twin.execution import execute
+
+
+class FakeTime:
+    """A clock that goes on by 1 us each time somebody looks, and when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now_ns = 10**15
+        self.slept_s: list[float] = []
+
+    def perf_counter_ns(self) -> int:
+        self.now_ns += 1000
+        return self.now_ns
+
+    def sleep(self, seconds: float) -> None:
+        self.slept_s.append(seconds)
+        self.now_ns += round(seconds * 1e9)
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
+    time = FakeTime()
+    monkeypatch.setattr(driver, "time", time)
+    return time
+
+
+def test_real_time_counts_what_lies_between_steps(fake: FakeTime) -> None:
+    clock = RealClock()
+    fake.now_ns += 5_000_000
+    assert clock.end_ns(0, 2_000, measured_ns=77) == 5_001_000
+    assert clock.wait_until(9_000_000) >= 9_000_000
+    (slept_s,) = fake.slept_s
+    assert slept_s == pytest.approx(9e-3 - 5.002e-3)
+    assert clock.wait_until(9_000_000) > 9_000_000, "nobody turns time back"
+    assert len(fake.slept_s) == 1
+
+
+def test_real_time_never_stands_still(fake: FakeTime) -> None:
+    clock = RealClock()
+    assert clock.end_ns(0, 10**9, measured_ns=5) == 10**9 + 1
+
+
+def test_a_run_in_real_time(fake: FakeTime) -> None:
+    with open_backend("cpu", "torch") as backend:
+        clock = RealClock()
+        ran = execute(make_trace(0, num=5), config_of("paged"), SHAPE, backend, clock)
+    requests = ran.assembly.requests
+    assert ran.summary["num_finished"] == 5
+    assert fake.slept_s, "arrivals are waited for"
+    for row, arrival_ns in enumerate(requests.arrival_ns):
+        assert requests.first_token_ns[row] > arrival_ns
+    assert ran.end_ns == max(requests.finished_ns)
+
+
+@pytest.mark.parametrize(
+    ("clock", "measured_ns", "end_ns"),
+    [
+        (MeasuredClock(), 40, 140),
+        (MeasuredClock(), 0, 101),
+        (GivenClock([7, 9]), 40, 109),
+    ],
+)
+def test_virtual_time(clock: Any, measured_ns: int, end_ns: int) -> None:
+    assert clock.end_ns(1, 100, measured_ns) == end_ns
+    assert clock.wait_until(10**12) == 10**12
