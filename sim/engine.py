@@ -189,6 +189,7 @@ class Engine(Scheduler):
         """The last token is out."""
         del self.running[seq.serial]
         self.requests.finished_ns[seq.row] = end_ns
+        self.queue.finish(seq.row, end_ns)
         self._blocked = False
         allocator, ledger, end = self.allocator, self.ledger, seq.end
         live = end if self._kept else 0

@@ -74,7 +74,10 @@ class EngineContract(Protocol):
         ...
 
     def commit(self, plan: Plan, ends_ns: Seq[int]) -> None:
-        """The planned step, and perhaps some of those offered behind it, have ended at `ends_ns`."""
+        """The planned step, and perhaps some of those offered behind it, have ended at `ends_ns`.
+
+        Tells `queue.finish` of every request whose last token came out, or a closed loop would stop there.
+        """
         ...
 
     def idle(self, start_ns: int, end_ns: int) -> None:

@@ -6,7 +6,7 @@ A segment is (number of steps, decoding sequences in each, slots the decodes of 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from collections.abc import Sequence as Seq
 
 from .calendar import FinishCalendar, GrowthCalendar
@@ -55,11 +55,13 @@ def up_to(
     num_seqs: int,
     context: int,
     end_step: int,
+    awaited: Collection[int],
 ) -> Iterator[Segment]:
     """What follows from `step` on behind finishes and complete prefills, where nobody waits and no growth can fail.
 
     `num_seqs` sequences with `context` committed tokens decode before `step`, without those of the chunks, with those
-    that finish before it. Ends before `end_step`. The executor takes as many segments as it needs.
+    that finish before it. Ends before `end_step`, and with the end of a request whose row is `awaited`. The executor
+    takes as many segments as it needs.
     """
     by_step, due_steps = finishes.by_step, finishes.steps
     joined: dict[int, list[Sequence]] = {}
@@ -73,6 +75,8 @@ def up_to(
                 if last_step not in by_step and last_step not in joined:
                     insort(due_steps, last_step)
                 joined.setdefault(last_step, []).append(seq)
+            elif seq.row in awaited:
+                return
     for last_step in due_steps:
         if last_step >= end_step:
             break
@@ -80,11 +84,12 @@ def up_to(
             yield last_step + 1 - step, num_seqs, context + num_seqs
             context += num_seqs * (last_step + 1 - step)
             step = last_step + 1
-        for seq in by_step.get(last_step, ()):
+        is_awaited = False
+        for seq in (*by_step.get(last_step, ()), *joined.get(last_step, ())):
             num_seqs -= 1
             context -= seq.end
-        for seq in joined.get(last_step, ()):
-            num_seqs -= 1
-            context -= seq.end
+            is_awaited |= seq.row in awaited
+        if is_awaited:
+            return
     if num_seqs and step < end_step:
         yield end_step - step, num_seqs, context + num_seqs

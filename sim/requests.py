@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kvtwin.traces import Trace
+from kvtwin.traces import Trace, Waits
 
 from .policies.policy import Policy
 from .prompts import Pieces, prompts_of
@@ -28,7 +28,10 @@ class Rejection:
 
 @dataclass
 class RequestTable:
-    """One entry per request of the trace, by row. Lengths are tokens, times ns after the first arrival."""
+    """One entry per request of the trace, by row. Lengths are tokens, times ns after the first arrival.
+
+    With `waits`, `arrival_ns` of a request that waits for others is the recorded one until it is known when it comes.
+    """
 
     arrival_ns: list[int]
     num_prompt_tokens: list[int]
@@ -43,6 +46,8 @@ class RequestTable:
     # Output tokens of each sequence of each request, after clipping, its own first; empty if the policy serves one.
     branch_outputs: list[tuple[int, ...]] = field(default_factory=list)
     beam_width: int = 1
+    waits: Waits | None = None  # who waits for whom in a closed loop; None: all come as recorded
+    trace_arrival_ns: list[int] = field(init=False)
     admitted_ns: array[int] = field(init=False)
     first_token_ns: array[int] = field(init=False)
     finished_ns: array[int] = field(init=False)
@@ -51,6 +56,7 @@ class RequestTable:
 
     def __post_init__(self) -> None:
         num = len(self.arrival_ns)
+        self.trace_arrival_ns = list(self.arrival_ns)
         self.admitted_ns = array("q", [UNKNOWN]) * num
         self.first_token_ns = array("q", [UNKNOWN]) * num
         self.finished_ns = array("q", [UNKNOWN]) * num
@@ -81,6 +87,7 @@ class RequestTable:
         max_model_len: int,
         max_tokens: int | None,
         sampling: Sampling = ONE_SAMPLE,
+        waits: Waits | None = None,
     ) -> RequestTable:
         """Clip outputs to `max_tokens` (the request's own goes first) and to `max_model_len`, and judge every request.
 
@@ -101,6 +108,7 @@ class RequestTable:
             trace_output_tokens=original.tolist(),
             max_tokens=most.tolist(),
             prompts=prompts_of(trace) if policy.reuses_prefixes else [],
+            waits=waits,
         )
         if policy.serves_branches:
             table.branch_outputs = branch_outputs(trace, sampling, output, most)

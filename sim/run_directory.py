@@ -69,6 +69,7 @@ def write_requests(path: Path, requests: RequestTable) -> None:
             "num_prompt_tokens": _integers(requests.num_prompt_tokens),
             "num_output_tokens": _integers(requests.num_output_tokens),
             "trace_output_tokens": _integers(requests.trace_output_tokens),
+            "trace_arrival_ns": _integers(requests.trace_arrival_ns),
             "status": _labels(rejected, ("finished", "rejected")),
             "admitted_ns": _optional(requests.admitted_ns),
             "first_token_ns": _optional(requests.first_token_ns),

@@ -7,12 +7,13 @@ up and by the step at which they finish, and totals are kept for everything the 
 from __future__ import annotations
 
 from .calendar import FinishCalendar, GrowthCalendar
+from .closed_loop import queue_of
 from .decisions import Decisions
 from .horizon import up_to, up_to_next_finish
 from .ledger import Ledger
 from .plan import UNLIMITED, Limits, Plan
 from .policies.base import Allocator
-from .queue import WaitingQueue, sequence_of
+from .queue import sequence_of
 from .recorder import Recorder
 from .requests import RequestTable
 from .sequence import Sequence
@@ -30,7 +31,7 @@ class Scheduler:
         log: Decisions | None = None,
     ) -> None:
         self.requests = requests
-        self.queue = WaitingQueue(requests, sequence_of)
+        self.queue = queue_of(requests, sequence_of)
         self.allocator = allocator
         self.recorder = recorder
         self.limits = limits
@@ -290,6 +291,7 @@ class Scheduler:
                     self._num_decoding,
                     context,
                     self.step + num_rounds * growth_tokens,
+                    self.queue.awaited,
                 )
         elif chunks and self._blocked and self._refusal_stands:
             plan.more = up_to_next_finish(
