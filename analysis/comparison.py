@@ -46,6 +46,6 @@ def comparison(
         "verdict": comparison_verdict(summaries),
         **facts,
         "latency_calibrated": calibrated,
-        "latency_note": latency_note(calibrated=calibrated, saturated=trace.saturated),
+        "latency_note": latency_note(calibrated=calibrated, saturated=facts["trace"]["saturated"]),
         "policies": list(summaries),
     }

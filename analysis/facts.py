@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvtwin.sim import RunConfig, load_cost, size_pool
+from kvtwin.sim import RunConfig, closed_loop_waits, load_cost, loop_counts, size_pool
 from kvtwin.traces import Trace
 
 from .definitions import NS_PER_S
@@ -34,9 +34,10 @@ def gather_facts(config: RunConfig, trace: Trace) -> dict[str, Any]:
     """Configuration, pool, notes and trace as JSON types; no times, hosts or paths.
 
     Raises:
-        UserError: the pool has no room, or the coefficients file is bad.
+        UserError: the pool has no room, the coefficients file is bad, or a closed loop has no sessions.
     """
     pool = size_pool(config)
+    loop = loop_counts(closed_loop_waits(trace)) if config.closed_loop else None
     return {
         "config": config.to_dict(),
         "pool": dataclasses.asdict(pool),
@@ -45,13 +46,15 @@ def gather_facts(config: RunConfig, trace: Trace) -> dict[str, Any]:
             *load_cost(config).notes,
             *trace.notes,
             *_group_notes(config, trace),
+            *_loop_notes(loop),
         ],
         "trace": {
             "name": trace.name,
             "format": trace.format,
             "num_requests": trace.num_requests,
             "span_s": int(trace.chunks[-1].arrival_ns[-1]) / NS_PER_S,
-            "saturated": trace.saturated,
+            "saturated": trace.saturated and loop is None,
+            "closed_loop": loop,
             "num_clipped": trace.num_clipped,
             "skipped": trace.skipped,
         },
@@ -141,8 +144,21 @@ def _trace(facts: Facts) -> str:
     return f"{trace['name']} ({trace['format']}), {trace['num_requests']:,} requests"
 
 
+def _loop_notes(loop: Mapping[str, int] | None) -> list[str]:
+    if loop is None or not loop["num_unknown_think_times"]:
+        return []
+    return [
+        f"the think time of {loop['num_unknown_think_times']:,} of {loop['num_waiting_calls']:,} calls that wait for "
+        "others is not known: each comes as long after the call before it came as was recorded, or, if that is "
+        "later, when that call has ended"
+    ]
+
+
 def _arrivals(facts: Facts) -> str:
     trace = facts["trace"]
+    if trace["closed_loop"] is not None:
+        num = trace["closed_loop"]["num_waiting_calls"]
+        return f"closed loop ({num:,} come after others have ended)"
     if trace["saturated"]:
         return "all at once (saturated)"
     rate = (trace["num_requests"] - 1) / trace["span_s"]

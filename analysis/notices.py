@@ -28,6 +28,11 @@ def notices(result: Mapping[str, Any]) -> list[Notice]:
     requests = f"of {trace['num_requests']:,} requests"
     rejected = _by_policy(summaries, "num_rejected", lambda s: f"{s['num_rejected']:,} {requests}")
     rejected += [_example(s) for s in summaries if s["rejections"]][:1]
+    rejected += _by_policy(
+        summaries,
+        "num_calls_after_rejected",
+        lambda s: f"{s['num_calls_after_rejected']:,} calls came after a rejected one all the same",
+    )
     skipped = [f"{num:,} rows of the trace: {why}" for why, num in trace["skipped"].items()]
     max_num_seqs = result["config"]["max_num_seqs"]
     near = [s | {"near": s["mean_running"] >= NEAR_MAX_NUM_SEQS * max_num_seqs} for s in summaries]

@@ -67,6 +67,16 @@ class Inputs(TraceFlags):
     beam_width: Annotated[
         int | None, _workload("Beams of a search for every prompt, by vllm-v0 (default 1).", "N")
     ] = None
+    closed_loop: Annotated[
+        bool | None,
+        typer.Option(
+            "--closed-loop/--open-loop",
+            help="Calls of a session come their think time after those they wait for have ended in the run, or "
+            "as recorded (default open).",
+            rich_help_panel="Requests",
+            show_default=False,
+        ),
+    ] = None
     seed: Annotated[int | None, _workload("Seed of everything random (default 0).", "S")] = None
     config: Annotated[
         Path | None,

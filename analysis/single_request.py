@@ -32,7 +32,9 @@ def single_request_jobs(config: RunConfig, out: Path) -> list[Job]:
     # Nothing but the request itself limits it: no cap on its output, no pool held back. Steps of constant length would
     # hide what recomputing costs.
     cost = config.cost if config.constant_cost_ns is None else "roofline"
-    alone = dataclasses.replace(config, max_tokens=None, watermark=0.0, cost=cost)
+    alone = dataclasses.replace(
+        config, max_tokens=None, watermark=0.0, cost=cost, closed_loop=False
+    )
     return [
         Job(
             trace,

@@ -3,6 +3,7 @@
 from .assembly import Assembly, assemble, policy_settings
 from .catalog import GpuSpec, find_gpu, find_model
 from .checkpoint import quantize, read_model
+from .closed_loop import closed_loop_waits, loop_counts
 from .config import RunConfig
 from .cost import CostModel, CostTerm, load_cost
 from .model import ModelSpec, WeightPart
@@ -27,11 +28,13 @@ __all__ = [
     "Sequence",
     "WeightPart",
     "assemble",
+    "closed_loop_waits",
     "describe_policies",
     "find_gpu",
     "find_model",
     "find_policy",
     "load_cost",
+    "loop_counts",
     "merge_runs",
     "policy_names",
     "policy_settings",

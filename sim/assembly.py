@@ -8,6 +8,7 @@ from typing import Any
 from kvtwin.traces import Trace
 
 from .catalog import find_gpu, find_model
+from .closed_loop import closed_loop_waits
 from .config import RunConfig
 from .cost import CostModel, load_cost
 from .decisions import Decisions
@@ -23,7 +24,7 @@ from .samples import Sampling
 from .sizing.estimates import activation_bytes_per_token
 from .summary import summarize
 
-# Timeline rows of a saturated run start this short, and double as the run goes on.
+# Timeline rows of a saturated run or a closed loop start this short, and double as the run goes on.
 _SHORTEST_ROW_NS = 20_000_000
 
 
@@ -87,7 +88,7 @@ class Assembly:
             "moved_slots": engine.moved_slots,
             "recomputed_tokens": engine.recomputed_tokens,
             "calibrated": self.cost.calibrated,
-            "saturated": self.trace.saturated,
+            "saturated": self.trace.saturated and not self.config.closed_loop,
             **engine.details(),
         }
 
@@ -108,10 +109,12 @@ def assemble(
     pool, cost = size_pool(config), load_cost(config)
     policy = find_policy(config.policy)(policy_settings(config, pool))
     sampling = Sampling(config.num_samples, config.beam_width, config.sample_lengths, config.seed)
+    waits = closed_loop_waits(trace) if config.closed_loop else None
     requests = RequestTable.from_trace(
-        trace, policy, pool.max_model_len, config.max_tokens, sampling
+        trace, policy, pool.max_model_len, config.max_tokens, sampling, waits
     )
-    span_ns = requests.arrival_ns[-1]
+    # How long arrivals of a closed loop will take, nobody knows.
+    span_ns = requests.arrival_ns[-1] if waits is None else 0
     recorder = Recorder(pool.num_slots, max(_SHORTEST_ROW_NS, 2 * span_ns // MAX_ROWS), snapshots)
     log = Decisions() if decisions else None
     limits = Limits(config.max_num_seqs, config.max_num_batched_tokens)

@@ -30,16 +30,24 @@ def closed_loop_waits(trace: Trace) -> Waits:
     return found
 
 
-def loop_counts(waits: Waits, rejected_rows: list[int]) -> dict[str, int]:
-    """Calls that wait for others; those of unknown think time; those that waited for a call that was turned away."""
+def loop_counts(waits: Waits) -> dict[str, int]:
+    """Calls that wait for others, and those of them whose think time the trace does not say."""
     is_waiting = np.diff(waits.offsets) > 0
-    edge_ends = np.repeat(np.arange(len(is_waiting)), np.diff(waits.offsets))
-    after_rejected = edge_ends[np.isin(waits.rows, rejected_rows)]
+    is_unknown = waits.think_ns == UNKNOWN_THINK_NS
     return {
         "num_waiting_calls": int(is_waiting.sum()),
-        "num_unknown_think_times": int((is_waiting & (waits.think_ns == UNKNOWN_THINK_NS)).sum()),
-        "num_calls_after_rejected": len(np.unique(after_rejected)),
+        "num_unknown_think_times": int((is_waiting & is_unknown).sum()),
     }
+
+
+def num_calls_after_rejected(requests: RequestTable) -> int:
+    """Calls that waited for at least one that was turned away."""
+    if requests.waits is None:
+        return 0
+    offsets, awaited = requests.waits.offsets, requests.waits.rows
+    is_rejected = np.isin(awaited, [rejection.row for rejection in requests.rejections])
+    waiters = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    return len(np.unique(waiters[is_rejected]))
 
 
 def queue_of(

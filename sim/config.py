@@ -46,6 +46,7 @@ _SMALLEST = {
     "beam_width": 1,
     "swap_copy_ns": 0,
 }
+_SWITCHES = {"compaction", "closed_loop"}
 _OPTIONAL = {
     "num_gpu_blocks_override",
     "kv_cache_memory_bytes",
@@ -73,6 +74,7 @@ class RunConfig:
     further ones: `independent` or `equal` (see `samples.py`). `beam_width` above 1: a beam search instead.
     `preemption_mode`: `recompute`, `swap`, or `auto`, by number of sequences. `swap_space`: GiB of host memory
     per GPU. `swap_copy_ns`: cost of each copy between host and device, beside its bytes.
+    `closed_loop`: calls of a session come after those they wait for have ended in the run, not as recorded.
     Raises UserError naming the flag.
     """
 
@@ -103,6 +105,7 @@ class RunConfig:
     # Assumed: a small asynchronous copy takes some microseconds to issue. Not measured.
     swap_copy_ns: int = 5000
     cost: str = "roofline"
+    closed_loop: bool = False
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -215,7 +218,7 @@ def _problem(name: str, value: object) -> str | None:
         if not isinstance(value, int | float) or isinstance(value, bool):
             return f"is {value!r}; it must be a number {limits}"
         return None if holds(value) else f"is {value}; it must be {limits}"
-    if name == "compaction":
+    if name in _SWITCHES:
         return None if isinstance(value, bool) else f"is {value!r}; it must be true or false"
     if not isinstance(value, str) or not value:
         return f"is {value!r}; it must be a text"

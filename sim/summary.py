@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .closed_loop import num_calls_after_rejected
 from .ledger import FIELDS
 from .recorder import Recorder
 from .requests import RequestTable
@@ -97,7 +98,8 @@ def summarize(
         },
         "e2el_ms": _spread(last - arrival[finished]),
         "queue_ms": _spread(admitted - arrival[finished]),
-        **_overload(arrival[finished], admitted),
+        **_overload(requests, arrival[finished], admitted),
+        "num_calls_after_rejected": num_calls_after_rejected(requests),
         "rejections": [
             {"row": r.row, "reason": r.reason, "value": r.value, "limit": r.limit}
             for r in requests.rejections[:MAX_REJECTIONS_SHOWN]
@@ -125,17 +127,22 @@ def _largest_free_run_share(recorder: Recorder, end_ns: int) -> float | None:
     return sum(shares) / total_ns
 
 
-def _overload(arrival_ns: Ints, admitted_ns: Ints) -> dict[str, Any]:
-    """Whether the queue still grew at the end of the arrivals: see docs/design.md."""
-    if not len(arrival_ns) or arrival_ns[-1] == arrival_ns[0]:
+def _overload(requests: RequestTable, arrival_ns: Ints, admitted_ns: Ints) -> dict[str, Any]:
+    """Whether the queue still grew at the end of the recorded arrivals: see docs/design.md."""
+    as_recorded = arrival_ns
+    if requests.waits is not None:
+        is_first = np.diff(requests.waits.offsets)[requests.accepted] == 0
+        as_recorded, arrival_ns = arrival_ns[is_first], np.sort(arrival_ns)
+    if not len(as_recorded) or as_recorded[-1] == as_recorded[0]:
         return {"overloaded": False, "waiting_at_half": None, "waiting_at_last_arrival": None}
-    last_ns = int(arrival_ns[-1])
-    half_ns = int(arrival_ns[0]) + (last_ns - int(arrival_ns[0])) // 2
+    first_ns, last_ns = int(as_recorded[0]), int(as_recorded[-1])
+    half_ns = first_ns + (last_ns - first_ns) // 2
     waiting = [
         int(np.searchsorted(arrival_ns, at_ns, "right") - (admitted_ns <= at_ns).sum())
         for at_ns in (half_ns, last_ns)
     ]
-    num_second_half = len(arrival_ns) - int(np.searchsorted(arrival_ns, half_ns, "right"))
+    num_by_half, num_by_last = np.searchsorted(arrival_ns, (half_ns, last_ns), "right").tolist()
+    num_second_half = num_by_last - num_by_half
     grown = waiting[1] - waiting[0]
     return {
         "overloaded": grown > _OVERLOAD_SHARE * num_second_half and waiting[1] >= _OVERLOAD_WAITING,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from naive_places import TokenPlaces, tokens_of
+from naive_queue import NaiveQueue
 
 from kvtwin.sim import Allocator, Sequence
 from kvtwin.sim.decisions import Decisions
@@ -52,7 +53,9 @@ class NaiveEngine:
         log: Decisions | None = None,
     ) -> None:
         self.requests = requests
-        self.queue = WaitingQueue(requests, sequence_of)
+        self.queue = (
+            WaitingQueue(requests, sequence_of) if requests.waits is None else NaiveQueue(requests)
+        )
         self.paranoid = False
         self.moved_slots = 0
         self.recomputed_tokens = 0

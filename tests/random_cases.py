@@ -3,6 +3,7 @@
 They are drawn so that pools run out, budgets cut prompts, and the longest cost term changes.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from kvtwin.sim import CostModel, CostTerm, RunConfig
 from kvtwin.sim.prompts import Pieces
-from kvtwin.traces import Content, Trace, TraceChunk
+from kvtwin.traces import Content, Sessions, Trace, TraceChunk, waits
 
 NS = 1 << 20  # cost coefficients are in units of 2**-20 ns
 # Activations take about as many bytes a token as the KV, so that no-cache runs out of room, too.
@@ -122,6 +123,27 @@ def traces(draw: st.DrawFn, most: int = 25, longest: int = 40, with_content: boo
 
 
 @st.composite
+def session_traces(draw: st.DrawFn, **options: Any) -> Trace:
+    """The same in sessions: chains, forks and joins, requests on their own, think times that nobody knows."""
+    trace = draw(traces(longest=draw(st.sampled_from([3, 40])), **options))
+    (chunk,) = trace.chunks
+    think_ns = st.sampled_from([-1, 0, 0, 1, 30_000_000, 700_000_000])
+    num_sessions, calls = draw(st.integers(1, 4)), []
+    num_calls = [0] * num_sessions
+    for _ in range(chunk.num_requests):
+        session = draw(st.integers(-1, num_sessions - 1))
+        if session < 0:
+            calls.append((-1, 0, -1, -1, -1))
+            continue
+        call = num_calls[session]
+        num_calls[session] += 1
+        after = draw(st.sampled_from([call - 1, call - 1, draw(st.integers(-1, call - 1))]))
+        join = draw(st.sampled_from([-1, -1, call + 1, call + 3]))
+        calls.append((session, call, after, -1 if after < 0 else draw(think_ns), join))
+    return replace(trace, chunks=(replace(chunk, sessions=Sessions(*np.array(calls).T)),))
+
+
+@st.composite
 def configs(draw: st.DrawFn, policy: str, costs: list[str]) -> RunConfig:
     """Pools from one sequence to more than all, and steps from one token to more than all."""
     block_size = draw(st.sampled_from([1, 2, 3, 4, 8, 16]))
@@ -142,6 +164,11 @@ def configs(draw: st.DrawFn, policy: str, costs: list[str]) -> RunConfig:
         max_tokens=draw(st.sampled_from([None, None, 25])),
         cost=draw(st.sampled_from(costs)),
     )
+
+
+def closed_if_possible(config: RunConfig, trace: Trace) -> RunConfig:
+    """The same in a closed loop, if anybody waits for anybody."""
+    return replace(config, closed_loop=len(waits(trace).rows) > 0)
 
 
 def run_files(directory: Path) -> dict[str, bytes]:

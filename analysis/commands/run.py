@@ -85,7 +85,7 @@ def run(
 
         facts = executed_facts(facts, config, summary["executed_with"])
     if as_json:
-        note = latency_note(calibrated=summary["calibrated"], saturated=trace.saturated)
+        note = latency_note(calibrated=summary["calibrated"], saturated=facts["trace"]["saturated"])
         print_json({**facts, "latency_note": note, "summary": summary})
         return
     found = notices({**facts, "policies": [summary]})

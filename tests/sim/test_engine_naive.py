@@ -1,5 +1,6 @@
 """Two engines of one rule book, with shortcuts and without, write the same files."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,13 +8,13 @@ import numpy as np
 import pytest
 from allocators import ALLOCATORS
 from example_counts import examples
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from naive_engine import NaiveEngine
-from random_cases import config_of, configs, run_files, trace_of, traces
+from random_cases import config_of, configs, run_files, session_traces, trace_of, traces
 
 from kvtwin.sim import RunConfig, simulate
-from kvtwin.traces import Trace
+from kvtwin.traces import Trace, waits
 
 POLICIES = [*ALLOCATORS, "uneven_policy:Uneven"]
 
@@ -46,6 +47,21 @@ def test_both_engines_write_the_same_run(policy: str, costs: list[str], out_dir:
     )
     def same(trace: Trace, config: RunConfig, snapshots: bool, decisions: bool) -> None:
         assert_same_run(trace, config, out_dir, snapshots=snapshots, decisions=decisions)
+
+    same()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_both_engines_agree_in_a_closed_loop(policy: str, costs: list[str], out_dir: Path) -> None:
+    @settings(max_examples=examples(60 if policy == "paged" else 25))
+    @given(
+        trace=session_traces(with_content=policy == "slots"),
+        config=configs(policy, costs),
+        decisions=st.sampled_from([False, False, True]),
+    )
+    def same(trace: Trace, config: RunConfig, decisions: bool) -> None:
+        assume(len(waits(trace).rows))
+        assert_same_run(trace, replace(config, closed_loop=True), out_dir, decisions=decisions)
 
     same()
 

@@ -8,7 +8,8 @@ import pytest
 from allocators import ALLOCATORS, cached_slots, free_slots
 from example_counts import examples
 from hypothesis import given, settings
-from random_cases import configs, run_files, traces
+from hypothesis import strategies as st
+from random_cases import closed_if_possible, configs, run_files, session_traces, traces
 from watched_engine import OneStepExecutor, UnevenExecutor, WatchedEngine
 
 from kvtwin.sim import RunConfig, simulate
@@ -31,10 +32,11 @@ def simulate_by(
 def test_invariants_hold_in_every_step(policy: str, costs: list[str], out_dir: Path) -> None:
     @settings(max_examples=examples(25))
     @given(
-        trace=traces(most=12, with_content=policy == "slots"),
+        trace=st.one_of(traces(most=12, with_content=policy == "slots"), session_traces(most=12)),
         config=configs(policy, costs),
     )
     def hold(trace: Trace, config: RunConfig) -> None:
+        config = closed_if_possible(config, trace)
         engines = []
 
         def watched(*arguments: object) -> Engine:
@@ -89,8 +91,12 @@ def test_any_part_of_a_plan_may_be_carried_out(
     """Executors may stop early; the same things happen at the same times. Twice the same is INV-6."""
 
     @settings(max_examples=examples(25))
-    @given(trace=traces(with_content=policy == "slots"), config=configs(policy, costs))
+    @given(
+        trace=st.one_of(traces(with_content=policy == "slots"), session_traces()),
+        config=configs(policy, costs),
+    )
     def same(trace: Trace, config: RunConfig) -> None:
+        config = closed_if_possible(config, trace)
         runs = []
         for number, executor in enumerate(
             (CostExecutor, CostExecutor, OneStepExecutor, UnevenExecutor)
