@@ -31,7 +31,9 @@ def notices(result: Mapping[str, Any]) -> list[Notice]:
     rejected += _by_policy(
         summaries,
         "num_calls_after_rejected",
-        lambda s: f"{s['num_calls_after_rejected']:,} calls came after a rejected one all the same",
+        lambda s: (
+            f"{s['num_calls_after_rejected']:,} calls that waited for a rejected one came all the same"
+        ),
     )
     skipped = [f"{num:,} rows of the trace: {why}" for why, num in trace["skipped"].items()]
     max_num_seqs = result["config"]["max_num_seqs"]

@@ -70,9 +70,9 @@ class Inputs(TraceFlags):
     closed_loop: Annotated[
         bool | None,
         typer.Option(
-            "--closed-loop/--open-loop",
-            help="Calls of a session come their think time after those they wait for have ended in the run, or "
-            "as recorded (default open).",
+            "--closed-loop/--no-closed-loop",
+            help="Calls of a session come their think time after those they wait for have ended in the run, "
+            "not as recorded (default no).",
             rich_help_panel="Requests",
             show_default=False,
         ),

@@ -6,6 +6,7 @@ from bisect import insort
 from collections import defaultdict
 from operator import attrgetter
 
+from ..closed_loop import queue_of
 from ..decisions import Decisions
 from ..ledger import Ledger
 from ..plan import Limits
@@ -16,7 +17,7 @@ from ..sequence import NEVER
 from .group import Branch, Group
 from .policy import VllmV0
 
-by_row = attrgetter("row")
+by_arrival = attrgetter("arrival")
 
 
 class Total:
@@ -54,7 +55,7 @@ class GroupBatch:
         self.policy = policy
         self.limits = limits
         self.recorder = recorder
-        self.queue: WaitingQueue[Group] = WaitingQueue(requests, self._group)
+        self.queue: WaitingQueue[Group] = queue_of(requests, self._group)
         self.ledger = Ledger(policy.num_free_slots())
         self.host_ledger = Ledger(policy.host.num_blocks * policy.block_slots)
         # Entries of the block tables of the device, and blocks in them: what there would be without sharing, and is.
@@ -63,7 +64,7 @@ class GroupBatch:
         self.paranoid = False
         self.step = 0
         self.decode_steps = 0
-        self.running: list[Group] = []  # by row, which is the order of arrival
+        self.running: list[Group] = []  # in order of arrival
         self._log = policy.log = log
         self._num_seqs = 0  # branches of the running groups
         self._context = 0  # committed tokens of these
@@ -79,6 +80,7 @@ class GroupBatch:
     def _group(self, requests: RequestTable, row: int) -> Group:
         return Group(
             row,
+            requests.arrival_ns[row],
             requests.num_prompt_tokens[row],
             requests.branch_outputs[row],
             requests.beam_width > 1,
@@ -90,7 +92,7 @@ class GroupBatch:
         group.admission = self._num_admissions
         group.offset = committed - self.decode_steps
         group.live_step = self.decode_steps
-        insort(self.running, group, key=by_row)
+        insort(self.running, group, key=by_arrival)
         self._newcomers.append(group)
         self._num_seqs += len(group.branches)
         self._context += committed * len(group.branches)
@@ -118,7 +120,7 @@ class GroupBatch:
     def _pop_due(self) -> list[Group]:
         """Who has to be looked at before the next decode step, and has not been preempted since that was known."""
         due = self._due.pop(self.decode_steps, ())
-        return sorted((g for g, admission in due if g.admission == admission), key=by_row)
+        return sorted((g for g, admission in due if g.admission == admission), key=by_arrival)
 
     def _sync(self, group: Group) -> None:
         """Count the tokens that a running group has gained since somebody looked at it."""

@@ -112,6 +112,7 @@ class GroupEngine(GroupScheduler):
             group.admission = NEVER
             self.ledger.leave(0, 0, 0, 0, self._ready_ns)
             self.requests.finished_ns[group.row] = self._ready_ns
+            self.queue.finish(group.row, self._ready_ns)
 
     def _end_beam_step(self, group: Group) -> None:
         """The best candidates go on from some of the beams; those without any are dropped."""

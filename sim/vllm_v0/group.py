@@ -28,6 +28,7 @@ class Group:
 
     __slots__ = (
         "admission",  # number of this stay in the running batch; NEVER if it is not there
+        "arrival",  # (ns, row): orders the groups
         "branches",  # the unfinished ones
         "fresh",  # whether it decodes for the first time next: the prompt's last block may be shared
         "is_beam",
@@ -43,9 +44,15 @@ class Group:
     )
 
     def __init__(
-        self, row: int, num_prompt_tokens: int, num_output_tokens: Seq[int], is_beam: bool
+        self,
+        row: int,
+        arrival_ns: int,
+        num_prompt_tokens: int,
+        num_output_tokens: Seq[int],
+        is_beam: bool,
     ) -> None:
         self.row = row
+        self.arrival = arrival_ns, row
         self.num_prompt_tokens = num_prompt_tokens
         self.is_beam = is_beam
         self.branches = [

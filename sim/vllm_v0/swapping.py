@@ -6,7 +6,7 @@ from bisect import insort
 from typing import Any
 
 from ..link import Schedule
-from .batch import GroupBatch, by_row
+from .batch import GroupBatch, by_arrival
 from .group import Group
 
 
@@ -20,7 +20,7 @@ class SwappingBatch(GroupBatch):
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         self.link = Schedule(self.policy.settings.link)
-        self.swapped: list[Group] = []  # by row; whole on the host
+        self.swapped: list[Group] = []  # in order of arrival; whole on the host
         self.num_swaps_out = 0  # groups
         self.num_swapped_blocks = 0  # out and in
         self.num_host_full = 0  # groups that were recomputed because the host had no room
@@ -62,11 +62,12 @@ class SwappingBatch(GroupBatch):
         policy = self.policy
         num_seqs = self._num_seqs
         num_seqs += sum(len(t.group.branches) for t in policy.transfers if not t.is_out)
-        first_leaving = min((t.row for t in policy.transfers if t.is_out), default=None)
+        leaving = (t.group.arrival for t in policy.transfers if t.is_out)
+        first_leaving = min(leaving, default=None)
         while self.swapped:
             group = self.swapped[0]
             num_seqs += len(group.branches)
-            is_turn = first_leaving is None or group.row < first_leaving
+            is_turn = first_leaving is None or group.arrival < first_leaving
             if num_seqs > self.limits.max_num_seqs or not is_turn:
                 break
             # As many more blocks as a growth asks for, or it would be preempted again at once.
@@ -91,7 +92,7 @@ class SwappingBatch(GroupBatch):
             self.ledger.commit(-live, now_ns)
             self._account(-live, -num_blocks)
             self.host_ledger.commit(live, now_ns)
-            insort(self.swapped, group, key=by_row)
+            insort(self.swapped, group, key=by_arrival)
         else:
             self.host_ledger.commit(-live, now_ns)
             self._account_host(-live, -num_blocks)
@@ -110,7 +111,8 @@ class SwappingBatch(GroupBatch):
             while free.num_free_blocks < num_blocks:
                 self._arrive(policy.transfers[0].end_ns)
             return True
-        if any(not t.is_out and t.row > self.running[-1].row for t in policy.transfers):
+        latest = self.running[-1].arrival
+        if any(not t.is_out and t.group.arrival > latest for t in policy.transfers):
             self._arrive(policy.transfers[0].end_ns)
             return True
         return False

@@ -31,6 +31,7 @@ def summary(policy: str, /, **changed: Any) -> dict[str, Any]:
         "num_clipped": 0,
         "preemptions": 0,
         "num_preempted_requests": 0,
+        "num_calls_after_rejected": 0,
         "pool_slots": POOL_SLOTS,
         "kv_bytes_per_token": 1024,
         "start_ns": 0,
@@ -85,6 +86,7 @@ def distinct_summary(policy: str, /, **changed: Any) -> dict[str, Any]:
         "num_clipped": 5,
         "preemptions": 23,
         "num_preempted_requests": 19,
+        "num_calls_after_rejected": 0,
         "pool_slots": 1000,
         "kv_bytes_per_token": 2048,
         "start_ns": 1_000_000_000,
@@ -221,6 +223,7 @@ def comparison(*summaries: dict[str, Any], saturated: bool = True, **trace: Any)
             "num_requests": 3,
             "span_s": 0.0 if saturated else 4.0,
             "saturated": saturated,
+            "closed_loop": None,
             "num_clipped": 0,
             "skipped": {},
         }

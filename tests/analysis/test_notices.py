@@ -40,6 +40,13 @@ def test_notices_name_policies_and_numbers() -> None:
     }
 
 
+def test_calls_that_came_after_a_rejected_one_are_counted() -> None:
+    after = summary("paged", num_rejected=1, num_calls_after_rejected=4)
+    assert texts(comparison(after, summary("orca-max")))["Rejected"] == (
+        "paged: 1 of 3 requests; paged: 4 calls that waited for a rejected one came all the same"
+    )
+
+
 def test_notices_of_a_clean_result_are_not_serious() -> None:
     facts = comparison(summary("paged", calibrated=True), summary("orca-max", calibrated=True))
     assert not any(notice.serious for notice in notices(facts))

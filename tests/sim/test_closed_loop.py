@@ -158,7 +158,7 @@ def awaited_of(trace: Trace) -> list[list[int]]:
     ]
 
 
-@pytest.mark.parametrize("policy", ["paged", "static", "slots", "contiguous"])
+@pytest.mark.parametrize("policy", ["paged", "static", "slots", "contiguous", "vllm-v0"])
 def test_who_comes_when_and_how_much_is_done(policy: str, costs: list[str], out_dir: Path) -> None:
     """By the definition, whatever the load; and as much is computed as in an open loop."""
 
@@ -194,7 +194,7 @@ def test_who_comes_when_and_how_much_is_done(policy: str, costs: list[str], out_
         opened, closed = summaries
         for name in ("num_finished", "num_rejected", "num_clipped", "num_output_tokens"):
             assert opened[name] == closed[name], name
-        if policy != "slots":
+        if policy not in ("slots", "vllm-v0"):  # they find or share what others have computed
             assert work(opened) == work(closed)
 
     hold()
