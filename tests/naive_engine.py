@@ -53,9 +53,8 @@ class NaiveEngine:
         log: Decisions | None = None,
     ) -> None:
         self.requests = requests
-        self.queue = (
-            WaitingQueue(requests, sequence_of) if requests.waits is None else NaiveQueue(requests)
-        )
+        queue_type = WaitingQueue if requests.waits is None else NaiveQueue
+        self.queue = queue_type(requests, sequence_of)
         self.paranoid = False
         self.moved_slots = 0
         self.recomputed_tokens = 0

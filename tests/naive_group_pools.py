@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
+from naive_queue import NaiveQueue
+
 from kvtwin.sim.decisions import Decisions
 from kvtwin.sim.ledger import FIELDS
 from kvtwin.sim.plan import Limits
@@ -10,7 +12,7 @@ from kvtwin.sim.queue import WaitingQueue
 from kvtwin.sim.recorder import Recorder, Sample
 from kvtwin.sim.requests import RequestTable
 from kvtwin.sim.vllm_v0.group import Branch, Group
-from kvtwin.sim.vllm_v0.policy import VllmV0
+from kvtwin.sim.vllm_v0.policy import Transfer, VllmV0
 
 Token = tuple[int, int, int]  # (row, position, branch that wrote it; -1: the prompt)
 
@@ -28,7 +30,8 @@ class GroupPools:
     ) -> None:
         self.requests, self.recorder, self.limits = requests, recorder, limits
         self.policy, self.size = policy, policy.block_slots
-        self.queue: WaitingQueue[Group] = WaitingQueue(requests, self._group)
+        queue_type = WaitingQueue if requests.waits is None else NaiveQueue
+        self.queue = queue_type(requests, self._group)
         self.paranoid = False
         self.moved_slots = self.recomputed_tokens = 0
         self.least_free_slots = policy.num_slots
@@ -55,10 +58,14 @@ class GroupPools:
 
     def _group(self, requests: RequestTable, row: int) -> Group:
         outputs, prompt = requests.branch_outputs[row], requests.num_prompt_tokens[row]
-        group = Group(row, prompt, outputs, requests.beam_width > 1)
+        group = Group(row, requests.arrival_ns[row], prompt, outputs, requests.beam_width > 1)
         for branch in group.branches:
             self.tokens[branch] = []
         return group
+
+    def arrival(self, who: Group | Transfer) -> tuple[int, int]:
+        """What groups and their transfers are ordered by."""
+        return self.requests.arrival_ns[who.row], who.row
 
     def committed(self, group: Group) -> int:
         (num,) = {len(self.tokens[branch]) for branch in group.branches}
@@ -163,7 +170,7 @@ class GroupPools:
         self.policy.arrive(transfer)
         joined = self.swapped if transfer.is_out else self.running
         joined.append(transfer.group)
-        joined.sort(key=lambda group: group.row)
+        joined.sort(key=self.arrival)
         self.note_free()
 
     def note_free(self) -> None:

@@ -84,14 +84,14 @@ class NaiveGroups(GroupPools):
         while waiting := [group for group in self.running if group not in done]:
             group, free = waiting[0], self.policy.device.num_free_blocks
             coming = sum(len(t.blocks) for t in self.policy.transfers)
-            latest = self.running[-1].row
+            latest = self.arrival(self.running[-1])
             if free >= len(group.branches):
                 self.append(group)
                 done.add(group)
             elif coming and free + coming >= len(group.branches):
                 while self.policy.device.num_free_blocks < len(group.branches):
                     self.arrive(self.policy.transfers[0].end_ns)
-            elif any(not t.is_out and t.row > latest for t in self.policy.transfers):
+            elif any(not t.is_out and self.arrival(t) > latest for t in self.policy.transfers):
                 self.arrive(self.policy.transfers[0].end_ns)
             else:
                 preempted = True
@@ -147,7 +147,8 @@ class NaiveGroups(GroupPools):
             group = self.swapped[0]
             coming = [t.group for t in policy.transfers if not t.is_out]
             num_seqs = sum(len(g.branches) for g in [*self.running, *coming, group])
-            earlier_leaves = any(t.is_out and t.row < group.row for t in policy.transfers)
+            came = self.arrival(group)
+            earlier_leaves = any(t.is_out and self.arrival(t) < came for t in policy.transfers)
             if num_seqs > self.limits.max_num_seqs or earlier_leaves:
                 return False
             num_blocks = len(self.blocks_of([group]))
@@ -217,7 +218,7 @@ class NaiveGroups(GroupPools):
         groups, gives_token = list(self.running), True
         for group in self.prompts:
             self.running.append(group)
-            self.running.sort(key=lambda g: g.row)
+            self.running.sort(key=self.arrival)
             if group in self.again:
                 for branch in group.branches:
                     for position, token in enumerate(self.tokens[branch]):

@@ -1,9 +1,9 @@
 """A closed loop by its definition: who has come is worked out from the trace and from who has ended."""
 
+from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
-from kvtwin.sim import Sequence
-from kvtwin.sim.prompts import UNKNOWN_PROMPT
 from kvtwin.sim.queue import NO_ARRIVAL
 from kvtwin.sim.requests import RequestTable
 
@@ -11,12 +11,12 @@ from kvtwin.sim.requests import RequestTable
 class NaiveQueue:
     """Same interface as `kvtwin.sim.queue.WaitingQueue`, but nobody tells it of an end."""
 
-    def __init__(self, requests: RequestTable) -> None:
+    def __init__(self, requests: RequestTable, make: Callable[[RequestTable, int], Any]) -> None:
         assert requests.waits is not None
-        self._requests = requests
+        self._requests, self._make = requests, make
         self._now_ns = -1
-        self._preempted: list[Sequence] = []  # the earliest first
-        self._sequences: dict[int, Sequence] = {}  # whoever was at the head
+        self._preempted: list[Any] = []  # the earliest first
+        self._made: dict[int, Any] = {}  # by row, whoever was at the head
         self._admitted: set[int] = set()
         self._ends = b""
         self._arrivals: dict[int, int] = {}
@@ -36,22 +36,16 @@ class NaiveQueue:
     def all_admitted(self) -> bool:
         return self._admitted == set(self._requests.accepted)
 
-    def head(self) -> Sequence | None:
+    def head(self) -> Any:
         if self._preempted:
             return self._preempted[0]
-        fresh, table = self._fresh(), self._requests
+        fresh = self._fresh()
         if not fresh:
             return None
         _, row = min(fresh)
-        if row not in self._sequences:
-            self._sequences[row] = Sequence(
-                row,
-                table.num_prompt_tokens[row],
-                table.num_output_tokens[row],
-                table.max_tokens[row],
-                table.prompts[row] if table.prompts else UNKNOWN_PROMPT,
-            )
-        return self._sequences[row]
+        if row not in self._made:
+            self._made[row] = self._make(self._requests, row)
+        return self._made[row]
 
     def pop(self, now_ns: int) -> None:
         if self._preempted:
@@ -61,8 +55,8 @@ class NaiveQueue:
         self._requests.admitted_ns[row] = now_ns
         self._admitted.add(row)
 
-    def push_preempted(self, seq: Sequence) -> None:
-        self._preempted.insert(0, seq)
+    def push_preempted(self, preempted: Any) -> None:
+        self._preempted.insert(0, preempted)
 
     def _fresh(self) -> list[tuple[int, int]]:
         """(arrival, row) of those who have come and have never been admitted."""

@@ -123,9 +123,9 @@ def traces(draw: st.DrawFn, most: int = 25, longest: int = 40, with_content: boo
 
 
 @st.composite
-def session_traces(draw: st.DrawFn, **options: Any) -> Trace:
+def session_traces(draw: st.DrawFn, longest: tuple[int, ...] = (3, 40), **options: Any) -> Trace:
     """The same in sessions: chains, forks and joins, requests on their own, think times that nobody knows."""
-    trace = draw(traces(longest=draw(st.sampled_from([3, 40])), **options))
+    trace = draw(traces(longest=draw(st.sampled_from(longest)), **options))
     (chunk,) = trace.chunks
     think_ns = st.sampled_from([-1, 0, 0, 1, 30_000_000, 700_000_000])
     num_sessions, calls = draw(st.integers(1, 4)), []
