@@ -55,6 +55,8 @@ def info(
     without_pandas()
     if block_size < 1:
         raise UserError(f"--block-size is {block_size}; it must be at least 1")
+    if out is not None and out.suffix != ".svg":
+        raise UserError(f"--out {out}: the figure is an SVG; name a file that ends in .svg")
     if out is not None or num_requests is not None or flags.changes_the_trace:
         trace = read_trace(path, flags, num_requests, seed)
         summary = describe(trace, block_size)

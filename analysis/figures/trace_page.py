@@ -13,7 +13,9 @@ _HITS = "#009E73"
 def trace_page(shape: TraceShape) -> bytes:
     """SVG: two panels, and a third where the trace says what prompts hold."""
     num_panels = 2 if shape.hit_share is None else 3
-    with canvas(4.2 * num_panels, 3.2) as figure:
+    with canvas(4.4 * num_panels, 3.2) as figure:
+        # Labels of an axis stand clear of the panel beside it.
+        figure.set_layout_engine("constrained", w_pad=0.15)
         rate_ax, lengths_ax, *others = figure.subplots(1, num_panels)
         draw_rate(shape, rate_ax)
         draw_lengths(shape, lengths_ax)
@@ -41,7 +43,7 @@ def draw_lengths(shape: TraceShape, ax: Axes) -> None:
     ax.set_ylabel("share of requests up to there")
     ax.set_title("Lengths")
     ax.grid(True)
-    ax.legend(loc="lower right")
+    ax.legend(loc="best")  # where it covers least of the curves
 
 
 def draw_hits(shape: TraceShape, ax: Axes) -> None:
@@ -50,7 +52,7 @@ def draw_hits(shape: TraceShape, ax: Axes) -> None:
     ax.stairs(shape.hit_share, shape.edges_s, fill=True, color=_HITS)
     ax.set_ylim(0, 1.02)
     ax.set_ylabel("share of prompt tokens")
-    ax.set_title("In an infinite prefix cache")
+    ax.set_title("In an infinite prefix cache (gaps: no arrivals)")
     _time_axis(shape, ax)
 
 

@@ -86,4 +86,6 @@ def test_info_writes_it_whole_or_not_at_all(tmp_path: Path) -> None:
         info()
     info("--force")
     assert out.read_bytes() == first
+    with pytest.raises(UserError, match=r"t\.png: the figure is an SVG"):
+        info("--out", str(tmp_path / "t.png"))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["t.csv", "t.svg"]

@@ -36,6 +36,7 @@ class Call:
     after: Sequence[int] = ()  # indices into the list of calls
     think_ns: int = UNKNOWN_THINK_NS
     max_tokens: int = UNKNOWN_MAX_TOKENS
+    num_samples: int = 1
 
 
 def chunk_of_calls(
@@ -59,6 +60,7 @@ def chunk_of_calls(
         )
     arrival_ns = _column([call.arrival_ns - first_ns for call in calls])
     order = np.argsort(arrival_ns, kind="stable")
+    num_samples = _column([call.num_samples for call in calls])[order]
     yield TraceChunk(
         arrival_ns=arrival_ns[order],
         num_prompt_tokens=_column([call.num_prompt_tokens for call in calls])[order],
@@ -66,6 +68,7 @@ def chunk_of_calls(
         max_tokens=_column([call.max_tokens for call in calls])[order],
         content=None if content is None else content.take(order),
         sessions=_sessions(calls, order),
+        num_samples=num_samples if num_samples.max() > 1 else None,
     )
 
 

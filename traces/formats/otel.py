@@ -4,9 +4,10 @@ Source: opentelemetry.io/docs/specs/semconv/gen-ai, and the JSON of OTLP; also t
 `spans` that github.com/kubernetes-sigs/inference-perf replays. A file is one document or one in
 each line; a folder may hold many. Other spans are left out, as are calls that failed.
 
-Lengths are `gen_ai.usage.*`. Without them, and for what prompts hold, the messages are tokenized
-one by one with the tokenizer that the user names. A call waits for the calls of its session that
-had ended when it started, and that no other of these had waited for: chains, forks and joins.
+Lengths are `gen_ai.usage.*`, outputs shared out among `gen_ai.request.choice.count`. Without them,
+and for what prompts hold, the messages are tokenized one by one with the tokenizer that the user
+names. A call waits for the calls of its session that had ended when it started, and that no other of
+these had waited for: chains, forks and joins.
 """
 
 from collections import defaultdict
@@ -30,6 +31,7 @@ _CACHED_MESSAGES = 1 << 16
 _NOTES = (
     "messages are tokenized one by one, without a chat template",
     "who waited for whom follows from when calls started and ended",
+    "output tokens of a call with several choices are those of all; each choice gets an equal part, rounded up",
 )
 
 
@@ -68,8 +70,11 @@ def read(source: Source) -> Iterator[TraceChunk]:
                     after=[first + other for other in awaited],
                     think_ns=think_ns,
                     max_tokens=call.max_tokens,
+                    num_samples=call.num_samples,
                 )
             )
             sequences.append(packed(call.token_ids))
+    if any(call.num_samples > 1 for call in calls):
+        source.notes.append(_NOTES[2])
     content = content_of_pieces(streams_of_tokens(sequences)) if tokenize else None
     yield from chunk_of_calls(source.path, calls, content)

@@ -46,6 +46,7 @@ _KEYS = frozenset(
 _ERRORS = (2, "STATUS_CODE_ERROR")
 _OTHER = "span that is not an LLM call"
 _FAILED = "failed call"
+_MOST_CHOICES = 10_000
 _NO_TOKENS = "call without prompt or output tokens"
 
 TokenIds = Callable[[str], list[int]]
@@ -61,6 +62,7 @@ class SpanCall:
     num_prompt_tokens: int
     num_output_tokens: int
     max_tokens: int
+    num_samples: int
     token_ids: list[int]  # of its messages, from the first on, as far as they are known
 
 
@@ -99,8 +101,12 @@ def read_span(span: JsonValue, source: Source, tokenize: TokenIds | None) -> Spa
     start_ns, end_ns = _time_ns(span, "start"), _time_ns(span, "end")
     if end_ns < start_ns:
         span.fail("ends before it starts")
+    choices = attributes.get("gen_ai.request.choice.count")
+    num_samples = choices.whole(1, _MOST_CHOICES) if choices else 1
+    # Usage counts the tokens of all choices together.
+    num_output_tokens = -(-num_output_tokens // num_samples)
     # A count of the server's includes its chat template; then it is not known where the output is.
-    if len(prompt_ids) == num_prompt_tokens:
+    if len(prompt_ids) == num_prompt_tokens and num_samples == 1:
         prompt_ids = prompt_ids + output_ids[:num_output_tokens]
     limit = attributes.get("gen_ai.request.max_tokens")
     session = _first(attributes, _SESSION_KEYS) or span.get("trace_id") or span.get("traceId")
@@ -111,6 +117,7 @@ def read_span(span: JsonValue, source: Source, tokenize: TokenIds | None) -> Spa
         num_prompt_tokens=num_prompt_tokens,
         num_output_tokens=num_output_tokens,
         max_tokens=limit.tokens() if limit else UNKNOWN_MAX_TOKENS,
+        num_samples=num_samples,
         token_ids=prompt_ids[: num_prompt_tokens + num_output_tokens],
     )
 
