@@ -23,28 +23,11 @@ from format_cases import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from otel_cases import Json, messages, span, used
 
 from kvtwin.traces import Trace, open_trace
 from kvtwin.traces.formats.interval_waits import waits_of_intervals
 from kvtwin.traces.formats.source import ReadOptions
-
-Json = dict[str, Any]
-
-
-def messages(*texts: str) -> str:
-    return json.dumps([{"role": "user", "content": text} for text in texts])
-
-
-def span(start: str, end: str, **attributes: Any) -> Json:
-    given: Json = {"gen_ai.operation.name": "chat"}
-    given |= {f"gen_ai.{key.replace('__', '.')}": value for key, value in attributes.items()}
-    stamps = {"start_time": f"2026-02-25T10:00:{start}", "end_time": f"2026-02-25T10:00:{end}"}
-    return {"trace_id": "t", "span_id": start, "attributes": given} | stamps
-
-
-def used(start: str, end: str, prompt: Any, output: Any, **more: Any) -> Json:
-    return span(start, end, usage__input_tokens=prompt, usage__output_tokens=output, **more)
-
 
 # One call, two in parallel after it, one after both.
 FORKED = {
@@ -230,49 +213,6 @@ TEXTS = {"resourceSpans": [{"scopeSpans": [{"spans": [OTLP_SPAN]}]}]}
 
 def test_structured_values(tmp_path: Path, words: str) -> None:
     assert lengths(read(tmp_path / "spans.json", TEXTS, tokenizer=words)) == [(2, 1)]
-
-
-def test_choices_are_samples_that_share_the_output_tokens(tmp_path: Path) -> None:
-    spans = [
-        used("00.0", "01.0", 10, 7, request__choice__count=3),
-        used("02.0", "03.0", 20, 2),
-        used("04.0", "05.0", 30, 1, request__choice__count=4),
-    ]
-    trace = read(tmp_path / "spans.json", {"spans": spans})
-    assert column(trace, "num_samples") == [3, 1, 4]
-    assert lengths(trace) == [(10, 3), (20, 2), (30, 1)]
-    assert any("each choice gets an equal part" in note for note in trace.notes)
-    plain = read(tmp_path / "spans.json", {"spans": spans[1:2]})
-    assert plain.chunks[0].num_samples is None
-    assert not any("choice" in note for note in plain.notes)
-    for bad in (0, 10_001, "two"):
-        spans[1] = used("02.0", "03.0", 20, 2, request__choice__count=bad)
-        assert "choice.count" in failure(tmp_path / "spans.json", {"spans": spans})
-
-
-def test_of_several_choices_only_the_prompt_is_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    words = word_tokenizer.install(tmp_path, monkeypatch)
-    said = messages("one two"), messages("three four", "five")
-    spans = [
-        span(
-            "00.0",
-            "01.0",
-            input__messages=said[0],
-            output__messages=said[1],
-            request__choice__count=2,
-        ),
-        span(
-            "02.0",
-            "03.0",
-            input__messages=messages("one two", "three four"),
-            output__messages=said[1],
-        ),
-    ]
-    trace = read(tmp_path / "spans.json", {"spans": spans}, tokenizer=words)
-    assert lengths(trace) == [(2, 2), (4, 3)]
-    assert hits(trace) == [0, 2]
 
 
 @settings(max_examples=fuzz_examples())
