@@ -34,6 +34,7 @@ class GroupModel:
         self.tokens: dict[Key, list[Token]] = {}  # committed
         self.pinned: list[tuple[Group, list[int], list[tuple[int, Token]], bool]] = []
         self.num_writes = 0
+        self.vacated: list[int] = []  # by the latest transfer that has ended
 
     def follow(self) -> None:
         actions, self.log[:] = list(self.log), []
@@ -42,6 +43,9 @@ class GroupModel:
             self.seen[action] += 1
             if action.startswith("swap"):
                 self.swap(action, row, block, source)
+                continue
+            if action.startswith("vacate"):
+                self.vacated.append(block)
                 continue
             table = self.tables.setdefault((row, branch), [])
             if action in ("grant", "extend"):
@@ -131,6 +135,9 @@ class GroupModel:
         """The oldest transfer ends. Returns its group if that is on the device now."""
         group, blocks, content, is_out = self.pinned.pop(0)
         self.policy.arrive(self.policy.transfers[0])
+        self.vacated = []
+        self.follow()
+        assert sorted(self.vacated) == sorted(blocks), "what was pinned is said to be free"
         source, target = (self.device, self.host) if is_out else (self.host, self.device)
         target.update(content)
         for block in blocks:
