@@ -58,8 +58,11 @@ class Plan:
 
     def add_chunk(self, seq: Sequence, num_tokens: int) -> None:
         """The next tokens of a prompt: each meets the keys of all that are in the pool before it, and its own."""
-        before = seq.computed
         self.chunks.append((seq, num_tokens))
+        self.count_chunk(seq.computed, num_tokens)
+
+    def count_chunk(self, before: int, num_tokens: int) -> None:
+        """What a chunk behind `before` tokens costs."""
         self.num_prefill_tokens += num_tokens
         self.prefill_pairs += num_tokens * before + num_tokens * (num_tokens + 1) // 2
         self.prefill_context_slots += before + num_tokens

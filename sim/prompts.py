@@ -10,8 +10,8 @@ Pieces = tuple[tuple[int, int, int], ...]
 UNKNOWN_PROMPT: Pieces = ()
 
 
-def prompts_of(trace: Trace) -> list[Pieces]:
-    """What is known of each prompt of a trace, by row. Content of outputs is left out."""
+def prompts_of(trace: Trace, with_answers: bool = False) -> list[Pieces]:
+    """What is known of each prompt of a trace, by row. Content of outputs is left out, or goes on behind it."""
     prompts: list[Pieces] = []
     for chunk in trace.chunks:
         content = chunk.content
@@ -27,6 +27,12 @@ def prompts_of(trace: Trace) -> list[Pieces]:
             )
         )
         offsets, lengths = content.offsets.tolist(), chunk.num_prompt_tokens.tolist()
+        if with_answers:
+            prompts += [
+                tuple(pieces[begin:end])
+                for begin, end in zip(offsets[:-1], offsets[1:], strict=True)
+            ]
+            continue
         for begin, end, num_tokens in zip(offsets[:-1], offsets[1:], lengths, strict=True):
             prompts.append(first_pieces(tuple(pieces[begin:end]), num_tokens))
     return prompts

@@ -22,6 +22,8 @@ POLICIES: Mapping[str, str] = MappingProxyType(
         "orca-oracle": "kvtwin.sim.policies.orca:OrcaOracle",
         "contiguous": "kvtwin.sim.policies.contiguous:Contiguous",
         "paged": "kvtwin.sim.policies.paged:Paged",
+        "vllm-v1": "kvtwin.sim.vllm_v1.policy:VllmV1",
+        "vllm-v1-no-caching": "kvtwin.sim.vllm_v1.policy:VllmV1NoCaching",
         "vllm-v0": "kvtwin.sim.vllm_v0.policy:VllmV0",
         "slots": "kvtwin.sim.policies.slots:Slots",
         "no-cache": "kvtwin.sim.policies.no_cache:NoCache",

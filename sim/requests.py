@@ -42,7 +42,8 @@ class RequestTable:
     accepted: list[int] = field(default_factory=list)  # rows, in order of arrival
     prompts: list[Pieces] = field(
         default_factory=list
-    )  # by row; empty if the policy has no use for them
+    )  # by row, answers behind them if it reuses those; empty if the policy has no use for them
+    priorities: list[int] = field(default_factory=list)  # smaller is served first; empty: all alike
     # Output tokens of each sequence of each request, after clipping, its own first; empty if the policy serves one.
     branch_outputs: list[tuple[int, ...]] = field(default_factory=list)
     beam_width: int = 1
@@ -107,7 +108,14 @@ class RequestTable:
             num_output_tokens=output.tolist(),
             trace_output_tokens=original.tolist(),
             max_tokens=most.tolist(),
-            prompts=prompts_of(trace) if policy.reuses_prefixes else [],
+            prompts=prompts_of(trace, policy.reuses_answers) if policy.reuses_prefixes else [],
+            priorities=[
+                priority
+                for chunk in chunks
+                for priority in (
+                    [0] * chunk.num_requests if chunk.priority is None else chunk.priority.tolist()
+                )
+            ],
             waits=waits,
         )
         if policy.serves_branches:

@@ -39,6 +39,13 @@ class PolicySettings:
         "auto"  # `recompute` or `swap`; `auto`: swap where several sequences share
     )
     seed: int = 0
+    scheduling_policy: str = "fcfs"  # or `priority`
+    enable_chunked_prefill: bool = True
+    long_prefill_token_threshold: int = 0  # most tokens of a prompt in a step; 0: no such limit
+    async_scheduling: bool = False
+    free_order: str = (
+        "front"  # of blocks that nothing can be found in: reused first, or `back`: in turn
+    )
 
 
 class Policy(ABC):
@@ -60,6 +67,8 @@ class Policy(ABC):
     """Share of the pool's blocks kept free at admissions unless the user says otherwise."""
     reuses_prefixes: ClassVar[bool] = False
     """What a sequence leaves behind may serve others, as far as the trace says what prompts are made of."""
+    reuses_answers: ClassVar[bool] = False
+    """Answers, too, as far as the trace says what they are made of."""
 
     block_slots: int
     """Slots of what the decision log numbers, and of a block of the block tables: 1 where runs of slots are granted."""

@@ -21,10 +21,11 @@ class BlockPool:
 
     The identity of a block is a positive integer, its key. A block without references is in the free queue, front
     first in line for reuse, and keeps its key there until it is taken. Several blocks may have one key: who looks it
-    up gets the one that has had it longest.
+    up gets the one that has had it longest. What is freed goes to the back of the queue if it has a key, else to the
+    front; `free_to_back`: always to the back, as in releases before that rule.
     """
 
-    def __init__(self, num_blocks: int, free_to_back: bool) -> None:
+    def __init__(self, num_blocks: int, free_to_back: bool = False) -> None:
         self.num_blocks = num_blocks
         self.free: OrderedDict[int, None] = OrderedDict.fromkeys(range(1, num_blocks))
         self.references = [0] * num_blocks

@@ -6,6 +6,7 @@ from collections.abc import Sequence as Seq
 from typing import NamedTuple, Protocol
 
 from .block_pool import NULL_BLOCK, BlockPool, CacheListener
+from .content import Chains
 from .groups import FullAttention, alike, group_managers
 from .request import Request
 from .settings import SchedulerSettings
@@ -34,9 +35,10 @@ class Listener(CacheListener, Protocol):
 class CacheManager:
     """All groups over one pool; a request gets what all of them need, or nothing."""
 
-    def __init__(self, settings: SchedulerSettings) -> None:
+    def __init__(self, settings: SchedulerSettings, pool: BlockPool) -> None:
         self.settings = settings
-        self.pool = BlockPool(settings.num_gpu_blocks, settings.free_to_back)
+        self.pool = pool
+        self._chains = Chains(settings.block_size)
         self.groups = group_managers(self.pool, settings)
         self.listener: Listener | None = None
         self._alike = alike(self.groups)
@@ -54,6 +56,8 @@ class CacheManager:
         """The longest prefix of its known tokens but the last one that is in the pool for every group."""
         if not self._caches:
             return self._no_hit
+        if not request.numbers:
+            request.numbers = self._chains.numbers(request.spans)
         num_blocks = (request.known - 1) // self._block_size
         if len(self.groups) == 1:
             group = self.groups[0]

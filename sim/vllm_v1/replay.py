@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 from typing import Any
 
+from .block_pool import BlockPool
 from .cache_manager import Hit
-from .content import Chains
 from .hashes import EventWriter
 from .recording import RecordedRequest, Recording
 from .request import Request
@@ -71,9 +71,9 @@ class Replay:
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
-        self.scheduler = Scheduler(recording.settings)
+        settings = recording.settings
+        self.scheduler = Scheduler(settings, BlockPool(settings.num_gpu_blocks))
         cache = self.scheduler.cache
-        self._chains = Chains(recording.settings.block_size)
         self._events = EventWriter(cache) if recording.has_events else None
         self._notes = _Notes(len(cache.groups), self._events)
         cache.listen(self._notes)
@@ -133,9 +133,7 @@ class Replay:
             recorded.priority,
             recorded.request_id,
         )
-        if self._caches:
-            request.spans = recorded.spans
-            request.numbers = self._chains.numbers(recorded.spans)
+        request.spans = recorded.spans
         return request
 
     def _run(self, step: int, row: Row) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .block_pool import BlockPool
 from .cache_manager import CacheManager
 from .request import Request
 from .settings import SchedulerSettings
@@ -19,9 +20,9 @@ class Running:
     asynchronous scheduling nobody counts as decoding.
     """
 
-    def __init__(self, settings: SchedulerSettings) -> None:
+    def __init__(self, settings: SchedulerSettings, pool: BlockPool) -> None:
         self.settings = settings
-        self.cache = CacheManager(settings)
+        self.cache = CacheManager(settings, pool)
         self.waiting = waiting_queue(settings.policy)
         self.running: dict[int, Request] = {}  # by serial, which is the order of admission
         self.step = 0

@@ -26,5 +26,7 @@ class Scheduled:
         self.gets_token: list[bool] = []
         self.left_out: list[Request] = []  # decoding ones that compute nothing
         self.preempted: list[Request] = []
+        self.stopped_decoding: list[Request] = []  # the preempted that decoded
         self.admitted: list[Admission] = []
+        self.refused: Request | None = None  # the head of the queue, if there was no memory for it
         self.num_tokens = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from operator import attrgetter
 
+from .block_pool import BlockPool
 from .request import Request
 from .running import Running
 from .scheduled import Admission, Scheduled
@@ -15,8 +16,8 @@ _serial = attrgetter("serial")
 class Scheduler(Running):
     """Running requests in order of admission first, then the queue, within one token budget."""
 
-    def __init__(self, settings: SchedulerSettings) -> None:
-        super().__init__(settings)
+    def __init__(self, settings: SchedulerSettings, pool: BlockPool) -> None:
+        super().__init__(settings, pool)
         self._num_admissions = 0
         self._fcfs = settings.policy != "priority"
 
@@ -134,6 +135,7 @@ class Scheduler(Running):
         """Make room for `request`. Returns the tokens that the victim had been given of this step's budget."""
         refund = 0
         if victim.decodes:
+            scheduled.stopped_decoding.append(victim)
             # Given by its visit, or in advance; if everybody is visited, by its visit alone.
             refund = victim.serial < request.serial if everybody else victim.wake_step != self.step
         elif not self._fcfs:
@@ -177,6 +179,7 @@ class Scheduler(Running):
                 num_tokens = budget
             request.boundary = hit.boundary
             if not self.cache.admit(request, hit, num_tokens, bool(running)):
+                scheduled.refused = request
                 break
             waiting.pop()
             scheduled.admitted.append(Admission(request, request.preempted, hit.num_tokens))

@@ -13,8 +13,7 @@ class SchedulerSettings:
     KV-cache group, layers that share one block table of each request: the tokens that a position attends to, itself
     included, or None for full attention. Blocks are of one size in all groups. `prefix_cache_retention_interval`
     is for windows: 0 keeps what ends at places where a later prompt can resume, k > 0 the end of every k tokens, too,
-    None everything. `free_to_back`: releases before 0.32 append every freed block to the free queue's back; newer ones
-    put what has no reusable content at the front.
+    None everything.
     """
 
     num_gpu_blocks: int
@@ -33,7 +32,6 @@ class SchedulerSettings:
     policy: str = "fcfs"  # or `priority`
     async_scheduling: bool = False
     prefix_cache_retention_interval: int | None = 0
-    free_to_back: bool = False
 
     @property
     def watermark_blocks(self) -> int:
