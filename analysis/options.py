@@ -30,6 +30,11 @@ def _manager(help_text: str, metavar: str) -> Any:
     return _flag(help_text, metavar, "Memory manager and cost")
 
 
+def _switch(names: str, help_text: str) -> Any:
+    panel = "Memory manager and cost"
+    return typer.Option(names, help=help_text, rich_help_panel=panel, show_default=False)
+
+
 @dataclass(frozen=True)
 class Inputs(TraceFlags):
     """What to simulate, as it was asked for; None where nothing was said.
@@ -128,11 +133,9 @@ class Inputs(TraceFlags):
     ] = None
     compaction: Annotated[
         bool | None,
-        typer.Option(
+        _switch(
             "--compaction/--no-compaction",
-            help="Move contiguous runs together when none is long enough (default no).",
-            rich_help_panel="Memory manager and cost",
-            show_default=False,
+            "Move contiguous runs together when none is long enough (default no).",
         ),
     ] = None
     preemption_mode: Annotated[
@@ -145,6 +148,30 @@ class Inputs(TraceFlags):
     swap_copy_ns: Annotated[
         int | None,
         _manager("Cost of each copy to or from the host beside its bytes (default 5000).", "NS"),
+    ] = None
+    scheduling_policy: Annotated[
+        str | None, _manager("Of vllm-v1: fcfs, or priority as TRACE says (default fcfs).", "RULE")
+    ] = None
+    enable_chunked_prefill: Annotated[
+        bool | None,
+        _switch(
+            "--enable-chunked-prefill/--no-enable-chunked-prefill", "Of vllm-v1 (default yes)."
+        ),
+    ] = None
+    long_prefill_token_threshold: Annotated[
+        int | None,
+        _manager("Of vllm-v1: most tokens of a prompt in a step (default 0, no limit).", "N"),
+    ] = None
+    async_scheduling: Annotated[
+        bool | None,
+        _switch(
+            "--async-scheduling/--no-async-scheduling",
+            "Of vllm-v1: plan a step before the tokens of the last one are known (default no).",
+        ),
+    ] = None
+    free_order: Annotated[
+        str | None,
+        _manager("Of vllm-v1: front, or back as before vLLM 0.32 (default front).", "RULE"),
     ] = None
     cost: Annotated[
         str | None,

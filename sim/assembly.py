@@ -58,6 +58,11 @@ def policy_settings(config: RunConfig, pool: PoolSize) -> PolicySettings:
         ),
         preemption_mode=config.preemption_mode,
         seed=config.seed,
+        scheduling_policy=config.scheduling_policy,
+        enable_chunked_prefill=config.enable_chunked_prefill,
+        long_prefill_token_threshold=config.long_prefill_token_threshold,
+        async_scheduling=config.async_scheduling,
+        free_order=config.free_order,
     )
 
 

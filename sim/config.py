@@ -21,6 +21,8 @@ _CHOICES = {
     "fit": ("first", "best"),
     "sample_lengths": ("independent", "equal"),
     "preemption_mode": ("auto", "recompute", "swap"),
+    "scheduling_policy": ("fcfs", "priority"),
+    "free_order": ("front", "back"),
 }
 _LARGEST_SWAP_SPACE = 1 << 20  # GiB
 _SHARES: dict[str, tuple[str, Callable[[float], bool]]] = {
@@ -45,8 +47,9 @@ _SMALLEST = {
     "num_samples": 1,
     "beam_width": 1,
     "swap_copy_ns": 0,
+    "long_prefill_token_threshold": 0,
 }
-_SWITCHES = {"compaction", "closed_loop"}
+_SWITCHES = {"compaction", "closed_loop", "enable_chunked_prefill", "async_scheduling"}
 _OPTIONAL = {
     "num_gpu_blocks_override",
     "kv_cache_memory_bytes",
@@ -75,6 +78,9 @@ class RunConfig:
     `preemption_mode`: `recompute`, `swap`, or `auto`, by number of sequences. `swap_space`: GiB of host memory
     per GPU. `swap_copy_ns`: cost of each copy between host and device, beside its bytes.
     `closed_loop`: calls of a session come after those they wait for have ended in the run, not as recorded.
+    `scheduling_policy`: `fcfs` or `priority`, which the trace must say. `long_prefill_token_threshold`: most tokens of
+    a prompt in a step, 0: no limit of its own. `free_order`: where blocks without reusable content join the free
+    queue, `front` as in vLLM 0.32 or `back` as before.
     Raises UserError naming the flag.
     """
 
@@ -104,6 +110,11 @@ class RunConfig:
     swap_space: float = 4.0  # as vLLM's
     # Assumed: a small asynchronous copy takes some microseconds to issue. Not measured.
     swap_copy_ns: int = 5000
+    scheduling_policy: str = "fcfs"
+    enable_chunked_prefill: bool = True
+    long_prefill_token_threshold: int = 0
+    async_scheduling: bool = False
+    free_order: str = "front"
     cost: str = "roofline"
     closed_loop: bool = False
 

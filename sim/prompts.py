@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from kvtwin.traces import Trace
 
 # (stream, start, number of tokens) from the first token of a prompt on: see `Content` in traces/content.py. Two tokens
@@ -28,10 +30,7 @@ def prompts_of(trace: Trace, with_answers: bool = False) -> list[Pieces]:
         )
         offsets, lengths = content.offsets.tolist(), chunk.num_prompt_tokens.tolist()
         if with_answers:
-            prompts += [
-                tuple(pieces[begin:end])
-                for begin, end in zip(offsets[:-1], offsets[1:], strict=True)
-            ]
+            prompts += [tuple(pieces[begin:end]) for begin, end in pairwise(offsets)]
             continue
         for begin, end, num_tokens in zip(offsets[:-1], offsets[1:], lengths, strict=True):
             prompts.append(first_pieces(tuple(pieces[begin:end]), num_tokens))

@@ -277,9 +277,7 @@ class V1Engine:
         pieces: tuple[tuple[int, int, int], ...] = ()
         if self.recorder.snapshots:
             size = policy.block_slots
-            held = {
-                block: request.row for request in self.holders() for block in request.tables[0]
-            }
+            held = {block: request.row for request in self.holders() for block in request.tables[0]}
             pieces = tuple((block * size, size, row) for block, row in held.items())
         for request in self.queue.arrived(end_ns):
             self.scheduler.add(request)

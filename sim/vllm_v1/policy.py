@@ -31,7 +31,9 @@ class VllmV1(Policy):
         )
 
     def largest_need(self, num_prompt_tokens: int, num_output_tokens: int, max_tokens: int) -> int:
-        return -(-(num_prompt_tokens + num_output_tokens - 1) // self.block_slots) * self.block_slots
+        return (
+            -(-(num_prompt_tokens + num_output_tokens - 1) // self.block_slots) * self.block_slots
+        )
 
     @property
     def largest_grant(self) -> int:
