@@ -12,7 +12,6 @@ from ..decisions import Decisions
 from ..engine_contract import Work
 from ..ledger import Ledger
 from ..plan import Limits, Plan
-from ..queue import NO_ARRIVAL
 from ..recorder import Recorder, Sample
 from ..requests import RequestTable
 from ..sequence import NEVER
@@ -81,7 +80,8 @@ class V1Engine:
         self.requests, self.policy, self.recorder = requests, policy, recorder
         settings = scheduler_settings(policy, limits)
         self.scheduler = Scheduler(settings, policy.pool)
-        self.queue = Arrivals(requests, settings.max_model_len)
+        self._arrivals = Arrivals(requests, settings.max_model_len)
+        self.queue = self._arrivals.queue
         self.ledger = Ledger(policy.num_free_slots())
         self.step = 0
         self.paranoid = False
@@ -100,7 +100,7 @@ class V1Engine:
         scheduler = self.scheduler
         if self._log is not None:
             self._log.step = self.step
-        for request in self.queue.arrived(now_ns):
+        for request in self._arrivals.arrived(now_ns):
             scheduler.add(request)
         num_empty = 0
         while scheduler.running or scheduler.waiting:
@@ -144,8 +144,7 @@ class V1Engine:
                 requests.num_hit_tokens[request.row] = num_hit_tokens
         self._accounts.settle(now_ns)
         ledger.enter(len(scheduled.admitted) - len(scheduled.preempted), now_ns)
-        is_last = self.queue.next_arrival_ns == NO_ARRIVAL and not self.scheduler.waiting
-        if scheduled.admitted and is_last:
+        if scheduled.admitted and self.queue.all_admitted and not self.scheduler.waiting:
             self.recorder.end_loaded_window(ledger.totals(now_ns, self.step))
         refused = scheduled.refused
         self.refused_row = None if refused is None else refused.row
@@ -235,6 +234,7 @@ class V1Engine:
             request.last_token_ns = now_ns
         for request in self.scheduler.update(scheduled):
             requests.finished_ns[request.row] = now_ns
+            self.queue.finish(request.row, now_ns)
         self._accounts.settle(now_ns)
         self.ledger.enter(len(self.scheduler.running) - num_running, now_ns)
 
@@ -279,7 +279,7 @@ class V1Engine:
             size = policy.block_slots
             held = {block: request.row for request in self.holders() for block in request.tables[0]}
             pieces = tuple((block * size, size, row) for block, row in held.items())
-        for request in self.queue.arrived(end_ns):
+        for request in self._arrivals.arrived(end_ns):
             self.scheduler.add(request)
         return Sample(
             len(self.scheduler.waiting),

@@ -1,0 +1,159 @@
+"""The V1 policies against books kept from scratch: what every slot holds, and which part it is in."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from example_counts import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_cases import configs, traces
+
+from kvtwin.sim import RunConfig, simulate
+from kvtwin.sim.plan import Plan
+from kvtwin.sim.vllm_v1.engine import V1Engine
+from kvtwin.traces import Trace
+
+POLICIES = ("vllm-v1", "vllm-v1-no-caching")
+
+
+class Watched(V1Engine):
+    """Keeps what every slot holds, token by token, and counts the parts from tables and contents at every plan."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.size = self.policy.block_slots
+        self.contents: dict[int, Any] = {}  # by slot
+        self.unwritten_reads = self.shared_slots = 0
+
+    def token(self, row: int, position: int) -> Any:
+        """What the trace says is there; a token like no other where it says nothing."""
+        left = position
+        pieces = self.requests.prompts[row] if self.requests.prompts else ()
+        for stream, start, num_tokens in pieces:
+            if left < num_tokens:
+                return stream, start + left
+            left -= num_tokens
+        return "own", row, position
+
+    def plan(self, now_ns: int) -> Plan | None:
+        plan = super().plan(now_ns)
+        if plan is not None:
+            self.watch(plan)
+        return plan
+
+    def watch(self, plan: Plan) -> None:
+        before, written, contexts = {}, {}, []
+        work = self.work(plan)
+        for request, first, num_tokens in work:
+            before[request] = first
+            for position in range(first, first + num_tokens):
+                slot = self.slot(request, position)
+                assert slot not in written, f"slot {slot} is computed twice in a step"
+                written[slot] = self.token(request.row, position)
+            if num_tokens == 1 and first >= request.num_prompt_tokens:
+                contexts.append(first + 1)
+        assert sum(num for _, _, num in work) == plan.num_prefill_tokens + plan.num_decode_tokens
+        assert (len(contexts), sum(contexts)) == (plan.num_decode_tokens, plan.decode_context_slots)
+        live, reserved, held = set(), set(), set()
+        for request in self.holders():
+            if request not in before:
+                if request.decodes:
+                    self.scheduler.settle(request)
+                before[request] = request.computed
+            num_slots = len(request.tables[0]) * self.size
+            slots = [self.slot(request, position) for position in range(num_slots)]
+            self.shared_slots += len(held.intersection(slots))
+            held.update(slots)
+            for position in range(before[request]):
+                slot, token = slots[position], self.token(request.row, position)
+                if written.get(slot) == token:
+                    continue  # who shares it computes it in this very step
+                live.add(slot)
+                self.unwritten_reads += self.contents.get(slot) != token
+            reserved.update(slots[before[request] : request.end_tokens - 1])
+        parts = self.parts()
+        cached = sum(num for _, num in self.policy.cached_runs())
+        free = self.policy.num_slots - len(held) - cached - self.size
+        expected = {
+            "live": len(live),
+            "reserved": len(reserved - live),
+            "internal": len(held - live - reserved),
+            "rounding": self.size,
+            "cached": cached,
+            "free": free - parts["external"],
+        }
+        assert {name: parts[name] for name in expected} == expected
+        self.contents |= written
+
+    def slot(self, request: Any, position: int) -> int:
+        return request.tables[0][position // self.size] * self.size + position % self.size
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("scheduling_policy", ["fcfs", "priority"])
+def test_parts_and_contents_are_what_tables_say(
+    policy: str, scheduling_policy: str, costs: list[str], out_dir: Path
+) -> None:
+    """INV-1 to INV-8 in every step. Only by priority may a hit find what nobody has written (rule 6.10 of vLLM)."""
+    seen = dict.fromkeys(("hits", "shared", "preemptions"), 0)
+
+    @settings(max_examples=examples(60))
+    @given(
+        trace=traces(with_content=True),
+        config=configs(policy, costs),
+        threshold=st.sampled_from([0, 0, 3, 20]),
+        is_async=st.booleans(),
+        is_chunked=st.booleans(),
+        free_order=st.sampled_from(["front", "back"]),
+        priorities=st.integers(0, 1 << 62),
+    )
+    def hold(
+        trace: Trace,
+        config: RunConfig,
+        threshold: int,
+        is_async: bool,
+        is_chunked: bool,
+        free_order: str,
+        priorities: int,
+    ) -> None:
+        fields = config.to_dict() | {"cost": config.cost, "scheduling_policy": scheduling_policy}
+        fields |= {
+            "long_prefill_token_threshold": threshold,
+            "async_scheduling": is_async,
+            "enable_chunked_prefill": is_chunked,
+            "free_order": free_order,
+        }
+        if scheduling_policy == "priority":
+            fields["admission"] = "full"
+        if not is_chunked:
+            fields["max_num_batched_tokens"] += config.max_model_len or 0
+        engines = []
+
+        def watched(requests: Any, *arguments: Any) -> Watched:
+            requests.priorities = [
+                priorities >> 2 * (row % 31) & 3 for row in range(len(requests.arrival_ns))
+            ]
+            engines.append(Watched(requests, *arguments))
+            return engines[0]
+
+        summary = simulate(
+            trace,
+            RunConfig(**fields),
+            out_dir,
+            engine_type=watched,
+            paranoid=True,
+            snapshots=True,
+            decisions=True,
+        )
+        assert summary["num_finished"] + summary["num_rejected"] == trace.num_requests
+        (engine,) = engines
+        if scheduling_policy == "fcfs":
+            assert engine.unwritten_reads == 0, "INV-7: what was hit had not been written"
+        seen["hits"] += summary["hit_tokens"]
+        seen["shared"] += engine.shared_slots
+        seen["preemptions"] += summary["preemptions"]
+
+    hold()
+    assert seen["preemptions"] > 0
+    assert (seen["hits"] > 0, seen["shared"] > 0) == (policy == "vllm-v1",) * 2
