@@ -61,7 +61,7 @@ class GroupMachine(RuleBasedStateMachine):
     )
     def admit(self, num_prompt: int, outputs: list[int], is_beam: bool) -> None:
         outputs = [outputs[0]] * len(outputs) if is_beam else outputs
-        group = Group(self.num_rows, num_prompt, outputs, is_beam)
+        group = Group(self.num_rows, 0, num_prompt, outputs, is_beam)
         num_blocks = -(-num_prompt // self.size)
         free, kept = self.policy.device.num_free_blocks, self.policy.watermark_blocks
         fits = self.policy.can_allocate(num_blocks)
