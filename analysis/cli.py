@@ -23,7 +23,7 @@ from .commands import (
 
 # Plain text: rich's panels would cost start-up time and break one-line messages.
 app = typer.Typer(
-    help="Where does LLM KV-cache memory go? One request trace, one memory manager, simulated.",
+    help="Where does LLM KV-cache memory go? One request trace, one memory manager, simulated and executed.",
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
