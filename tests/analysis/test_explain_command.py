@@ -1,0 +1,53 @@
+"""`kvtwin explain hits` on the command line."""
+
+import json
+from pathlib import Path
+
+import pytest
+from random_cases import trace_of
+
+from kvtwin.analysis.cli import main
+from kvtwin.traces import write_trace
+
+
+@pytest.fixture
+def trace_path(tmp_path: Path) -> Path:
+    """Three prompts of 300 tokens that share their first 250."""
+    requests = [(row, 300, 1) for row in range(3)]
+    contents = [((0, 0, 250), (row + 1, 0, 50)) for row in range(3)]
+    path = tmp_path / "alike.parquet"
+    write_trace(trace_of(requests, contents), path, "kvtwin-parquet")
+    return path
+
+
+def explain(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as exited:
+        main(["explain", "hits", *arguments])
+    captured = capsys.readouterr()
+    return int(exited.value.code or 0), captured.out, captured.err
+
+
+def test_every_step_from_prompt_tokens_to_hits(
+    trace_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, printed, _ = explain(capsys, str(trace_path), "--num-gpu-blocks-override", "10")
+    assert code == 0
+    numbers = [line[46:62].strip() for line in printed.splitlines()[:7]]
+    # 10 blocks: the one needed last goes first, so that 10 of the 15 shared ones are kept.
+    assert numbers == ["900", "500", "-20", "0", "-160", "0", "320"]
+    assert printed.splitlines()[-1] == "A cache of 10 blocks hits 35.56 % of the prompt tokens."
+
+
+def test_json_and_the_reason(trace_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, printed, _ = explain(capsys, str(trace_path), "--block-size", "784", "--json")
+    facts = json.loads(printed)
+    assert code == 0
+    assert facts["reason"] == "longest shared prefix 250, block 784"
+    assert (facts["num_infinite_hit_tokens"], facts["lost_to_blocks"]) == (500, 500)
+    assert (facts["num_blocks"], facts["num_hit_tokens"]) == (None, 0)
+
+
+@pytest.mark.parametrize("flag", ["--block-size", "--num-gpu-blocks-override"])
+def test_a_size_below_one(flag: str, trace_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, message = explain(capsys, str(trace_path), flag, "0")
+    assert (code, message) == (2, f"kvtwin: {flag} is 0; it must be at least 1\n")
