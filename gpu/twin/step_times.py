@@ -17,6 +17,7 @@ Int64 = npt.NDArray[np.int64]
 # because a fitted sum is known to miss single steps by about as much. A device that differs from
 # itself by more refutes nothing, so that its noise is allowed on top.
 TOLERANCE = 0.2
+FITTED_ERROR = "predicted: the calibration's error on steps left out of its fit"
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,6 @@ def time_predictions(
 
     Judged where `cost` is calibrated. Noise is the difference to the repetition, if there was one.
     """
-    note = "" if cost.calibrated else "the cost model is not calibrated: not judged"
     made = []
     fitted = None if cost.fit is None else cost.fit.cross_validated
     errors = _shares(steps.predicted_ns, steps.measured_ns)
@@ -150,7 +150,7 @@ def time_predictions(
                 None,
                 backend,
                 None if noise is None else 100 * float(statistic(noise)),
-                note or "predicted: the calibration's error on steps left out of its fit",
+                "" if fitted is None else FITTED_ERROR,
             )
         )
     before, after = RunTimes.of(predicted), RunTimes.of(executed)
@@ -171,7 +171,6 @@ def time_predictions(
                 TOLERANCE * expected + (own or 0) if cost.calibrated else None,
                 backend,
                 own,
-                note,
             )
         )
     return tuple(made)
