@@ -14,7 +14,7 @@ from kvtwin.sim import find_policy, policy_names
 def test_random_runs_are_clean(policy: str, costs: list[str]) -> None:
     reuses_prefixes = find_policy(policy).reuses_prefixes
 
-    @settings(max_examples=examples(12))
+    @settings(max_examples=examples(8))
     @given(traces(with_content=reuses_prefixes), configs(policy, costs), st.integers(1, 4))
     def check(trace, config, every):  # type: ignore[no-untyped-def]
         audit = audited_run(trace, config, every=every)
