@@ -37,9 +37,9 @@ def notices(result: Mapping[str, Any]) -> list[Notice]:
     )
     skipped = [f"{num:,} rows of the trace: {why}" for why, num in trace["skipped"].items()]
     max_num_seqs = result["config"]["max_num_seqs"]
-    near = [s | {"near": s["mean_running"] >= NEAR_MAX_NUM_SEQS * max_num_seqs} for s in summaries]
+    near = [s | {"near": _running(s) >= NEAR_MAX_NUM_SEQS * max_num_seqs} for s in summaries]
     limited = _by_policy(
-        near, "near", lambda s: f"{s['mean_running']:,.1f} of {max_num_seqs:,} on average"
+        near, "near", lambda s: f"{_running(s):,.1f} of {max_num_seqs:,} on average"
     )
     unfitted = [s | {"unfitted": not s["calibrated"]} for s in summaries]
     uncalibrated = _by_policy(unfitted, "unfitted", lambda _: "latencies and tok/s")
@@ -53,6 +53,13 @@ def notices(result: Mapping[str, Any]) -> list[Notice]:
         _notice("Limited by max_num_seqs", limited),
         _notice("Uncalibrated", uncalibrated),
     ]
+
+
+def _running(summary: dict[str, Any]) -> float:
+    """Running sequences on average, which is what max_num_seqs limits: of a request there may be several."""
+    sharing = summary.get("sharing", {})
+    running: float = sharing.get("mean_running_sequences", summary["mean_running"])
+    return running
 
 
 def _clipped(summaries: Sequence[dict[str, Any]], trace: Mapping[str, Any]) -> list[str]:

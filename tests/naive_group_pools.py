@@ -50,8 +50,8 @@ class GroupPools:
         ] = {}  # by row: (source, target) block
         self.totals = dict.fromkeys(FIELDS, 0)
         self.host_sums = dict.fromkeys(("live", "useful", "held", "free"), 0)
-        self.tables = [0, 0]
-        self.loaded_tables = [0, 0]
+        self.tables = [0, 0, 0, 0]  # x ns: entries, blocks, running sequences, 1
+        self.loaded_tables = [0, 0, 0, 0]
         self.at_ns = self.external = self.waited_ns = self.link_free_ns = self.link_busy_ns = 0
         self.num_out = self.num_swapped = self.num_host_full = 0
         self.host_least_free = policy.host.num_blocks
@@ -141,6 +141,9 @@ class GroupPools:
         tables = [b.blocks for group in self.on_device() for b in group.branches]
         self.tables[0] += sum(map(len, tables)) * duration_ns
         self.tables[1] += len({block for table in tables for block in table}) * duration_ns
+        running = [*self.running, *self.prompts]
+        self.tables[2] += sum(len(group.branches) for group in running) * duration_ns
+        self.tables[3] += duration_ns
 
     def transfer_end(self, num_blocks: int) -> int:
         link = self.policy.settings.link
@@ -238,10 +241,14 @@ class GroupPools:
             "free": host["free"],
         }
         assert sum(parts.values()) == num_slots * end_ns, f"INV-1: {parts} of the host"
-        entries, blocks = self.loaded_tables
+        # Nobody ever waited: the window is the whole run.
+        entries, blocks, sequences, loaded_ns = (
+            self.loaded_tables if self.loaded_tables[3] else self.tables
+        )
         whole = num_slots * end_ns
         return {
             "sharing": {
+                "mean_running_sequences": sequences / loaded_ns if loaded_ns else 0.0,
                 "saved_share_of_blocks": 1 - blocks / entries if entries else 0.0,
                 "num_copied_blocks": self.moved_slots // self.size,
             },

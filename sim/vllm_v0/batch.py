@@ -60,7 +60,13 @@ class GroupBatch:
         self.host_ledger = Ledger(policy.host.num_blocks * policy.block_slots)
         # Entries of the block tables of the device, and blocks in them: what there would be without sharing, and is.
         self.entries, self.blocks = Total(), Total()
-        self.loaded_entries = self.loaded_blocks = 0  # integrals at the end of the loaded window
+        self.sequences = Total()  # branches of the running groups, from their admission on
+        self.loaded = (
+            0,
+            0,
+            0,
+            0,
+        )  # integrals of these three and of 1 at the end of the loaded window
         self.paranoid = False
         self.step = 0
         self.decode_steps = 0
@@ -173,5 +179,14 @@ class GroupBatch:
         """Somebody who waited does not any more. If it was the last one, the loaded window ends here."""
         if self.queue.all_admitted and self.queue.head() is None and not self.policy.on_host:
             self.recorder.end_loaded_window(self.ledger.totals(self._ready_ns, self.step))
-            self.loaded_entries = self.entries.integral(self._ready_ns)
-            self.loaded_blocks = self.blocks.integral(self._ready_ns)
+            self.loaded = self._integrals(self._ready_ns)
+
+    def _integrals(self, now_ns: int) -> tuple[int, int, int, int]:
+        totals = (self.entries, self.blocks, self.sequences)
+        entries, blocks, sequences = (total.integral(now_ns) for total in totals)
+        return entries, blocks, sequences, now_ns
+
+    def _enter(self, group: Group) -> None:
+        """A group counts as running from now on."""
+        self.ledger.enter(1, self._ready_ns)
+        self.sequences.add(len(group.branches), self._ready_ns)

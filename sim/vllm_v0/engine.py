@@ -106,6 +106,7 @@ class GroupEngine(GroupScheduler):
         """The last token of a branch is out, perhaps that of its group."""
         num_blocks = len(branch.blocks)
         self._count_tables(-num_blocks, 0)
+        self.sequences.add(-1, self._ready_ns)
         self._release(group, num_blocks, self.policy.free(branch), branch.end, committed)
         group.branches.remove(branch)
         if not group.branches:
@@ -184,9 +185,12 @@ class GroupEngine(GroupScheduler):
         assert sum(host_parts.values()) == whole, (
             f"INV-1: parts {host_parts} of the host add up to {sum(host_parts.values())}, its pool is {whole}"
         )
-        entries, blocks = self.loaded_entries, self.loaded_blocks
+        # As the recorder has it: if nobody ever waited, the window is the whole run.
+        loaded = self.loaded if self.loaded[-1] else self._integrals(end_ns)
+        entries, blocks, sequences, loaded_ns = loaded
         return {
             "sharing": {
+                "mean_running_sequences": sequences / loaded_ns if loaded_ns else 0.0,
                 "saved_share_of_blocks": 1 - blocks / entries if entries else 0.0,
                 "num_copied_blocks": self.moved_slots // policy.block_slots,
             },

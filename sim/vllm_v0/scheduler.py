@@ -79,7 +79,7 @@ class GroupScheduler(SwappingBatch):
             self._prompts.append((group, num_tokens))
             self._count_tables(group.num_entries, group.num_blocks)
             self._account(group.useful_slots, group.num_blocks)
-            self.ledger.enter(1, self._ready_ns)
+            self._enter(group)
         if self._prompts:
             self._end_waiting()
         return bool(self._prompts)

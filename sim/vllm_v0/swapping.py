@@ -30,6 +30,7 @@ class SwappingBatch(GroupBatch):
         """Take its memory, one way or the other."""
         policy, ledger = self.policy, self.ledger
         self._stop(group)
+        self.sequences.add(-len(group.branches), self._ready_ns)
         ledger.num_preemptions += 1
         self.requests.num_preemptions[group.row] += 1
         mode = policy.settings.preemption_mode
@@ -97,7 +98,7 @@ class SwappingBatch(GroupBatch):
             self.host_ledger.commit(-live, now_ns)
             self._account_host(-live, -num_blocks)
             self.ledger.commit(live, now_ns)
-            self.ledger.enter(1, now_ns)
+            self._enter(group)
             self._start(group, group.known - 1)
 
     def _await_blocks(self, num_blocks: int) -> bool:

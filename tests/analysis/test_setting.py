@@ -173,6 +173,23 @@ def header(inputs: Inputs) -> list[str]:
     return header_lines(gather_facts(config, load_trace(inputs, config.seed)))
 
 
+@pytest.mark.parametrize(
+    ("fields", "shown"),
+    [({}, None), ({"num_samples": 3}, "num_samples 3"), ({"beam_width": 4}, "beam_width 4")],
+)
+def test_several_sequences_are_named_and_explained(
+    fields: dict[str, int], shown: str | None
+) -> None:
+    inputs = Inputs(num_requests=2, **fields)
+    config = load_config(inputs, policy="paged")
+    facts = gather_facts(config, load_trace(inputs, config.seed))
+    options = header_lines(facts)[-1]
+    assert any("every other policy gives it one sequence" in note for note in facts["notes"]) == (
+        shown is not None
+    )
+    assert shown is None or shown in options
+
+
 def test_the_header_says_what_is_run() -> None:
     assert header(Inputs(max_tokens=5000)) == [
         "OPT-13B on A100-40GB-SXM: max_model_len 2,048, max_num_seqs 256, "

@@ -137,3 +137,24 @@ def test_run_block_says_how_the_queue_grew() -> None:
 
 def test_run_block_of_a_fitted_model_is_not_stamped() -> None:
     assert not any("UNCALIBRATED" in line for line in run_lines(summary("paged", calibrated=True)))
+
+
+def test_groups_have_lines_of_their_own() -> None:
+    sharing = {"saved_share_of_blocks": 0.125, "num_copied_blocks": 1234}
+    swapping = {
+        "num_groups_out": 17,
+        "num_recomputed_for_want_of_host": 3,
+        "waited_ns": 2_500_000_000,
+        "host_peak_used_share": 0.75,
+    }
+    block = run_lines(summary("paged", sharing=sharing, swapping=swapping))
+    plain = run_lines(summary("paged"))
+    own = [line.rsplit(maxsplit=1) for line in block if line not in plain]
+    assert own == [
+        ["Blocks saved by sharing (%):", "12.50"],
+        ["Blocks copied on write:", "1,234"],
+        ["Groups swapped out:", "17"],
+        ["Recomputed because the host was full:", "3"],
+        ["Waited for swaps, uncalibrated link (s):", "2.50"],
+        ["Most of the host's pool in use (%):", "75.00"],
+    ]

@@ -1,8 +1,10 @@
 """Samples, beams and swaps of a few tokens, computed by hand; and a published number."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from hand_runs import STEP_NS, run
@@ -11,6 +13,7 @@ from random_cases import config_of, trace_of
 from kvtwin.analysis.setting import REFERENCE
 from kvtwin.sim import RunConfig, simulate
 from kvtwin.sim.link import Link, Schedule
+from kvtwin.sim.samples import Sampling, branch_outputs
 from kvtwin.sim.vllm_v0.beams import parents
 from kvtwin.traces import UserError, synthesize
 
@@ -58,8 +61,12 @@ def test_two_samples_share_a_prompt_and_copy_its_last_block(tmp_path: Path) -> N
     assert result.summary["num_prefill_tokens"] == 6
     assert result.summary["num_decode_tokens"] == 4
     assert result.summary["end_ns"] == 3 * STEP_NS
-    assert result.summary["sharing"]["num_copied_blocks"] == 1
-    # 2 + 2, 2 + 2 and 2 + 2 entries; 2, 3 and 3 blocks. Nobody waits, so the window is the whole run.
+    # 4 entries of tables in each step, for 2, 3 and 3 blocks. Nobody waits: the window is the whole run.
+    assert result.summary["sharing"] == {
+        "mean_running_sequences": 2.0,
+        "saved_share_of_blocks": pytest.approx(1 / 3),
+        "num_copied_blocks": 1,
+    }
     assert result.summary["moved_slots"] == 4
 
 
@@ -163,6 +170,33 @@ def test_parents_are_drawn_evenly_from_seed_row_and_step(width: int) -> None:
     assert lost == pytest.approx(expected, rel=0.05)
     if width > 1:
         assert draws != [parents(8, row, step, width) for row in range(40) for step in range(50)]
+
+
+def test_a_trace_says_how_many_samples_are_asked(tmp_path: Path) -> None:
+    """Further samples are as long as outputs of the trace, and no longer than max_tokens; the flag goes first."""
+    plain = trace_of([(0, 4, 3, -1), (0, 4, 5, -1), (0, 4, 9, 4)])
+    (chunk,) = plain.chunks
+    trace = replace(plain, chunks=(replace(chunk, num_samples=np.array([1, 4, 3])),))
+
+    def columns(directory: Path, **fields: Any) -> tuple[list[int], list[int]]:
+        config = config_of("vllm-v0", num_gpu_blocks_override=99, block_size=4, **fields)
+        simulate(trace, config, directory)
+        table = pq.read_table(directory / "requests.parquet").to_pydict()
+        return table["num_sequences"], table["num_generated_tokens"]
+
+    num_sequences, _ = columns(tmp_path / "drawn", seed=5)
+    assert num_sequences == [1, 4, 3]
+    outputs = branch_outputs(trace, Sampling(seed=5), np.array([3, 5, 4]), np.array([99, 99, 4]))
+    assert [lengths[0] for lengths in outputs] == [3, 5, 4]
+    assert set(outputs[1][1:]) <= {3, 5, 9}
+    assert set(outputs[2][1:]) <= {3, 4}
+    assert columns(tmp_path / "drawn", seed=5)[1] == [sum(lengths) for lengths in outputs]
+    assert columns(tmp_path / "equal", sample_lengths="equal") == ([1, 4, 3], [3, 20, 12])
+    assert columns(tmp_path / "flag", num_samples=2, sample_lengths="equal") == (
+        [2, 2, 2],
+        [6, 10, 8],
+    )
+    assert columns(tmp_path / "beams", beam_width=3) == ([3, 3, 3], [9, 15, 12])
 
 
 def test_a_request_is_sampled_or_searched() -> None:
