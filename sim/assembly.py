@@ -8,7 +8,7 @@ from typing import Any
 from kvtwin.traces import Trace
 
 from .catalog import find_gpu, find_model
-from .closed_loop import closed_loop_waits
+from .closed_loop import check_arrivals, closed_loop_waits
 from .config import RunConfig
 from .cost import CostModel, load_cost
 from .decisions import Decisions
@@ -84,6 +84,7 @@ class Assembly:
         """The last event was at `end_ns`. Checks INV-5 and INV-8, and returns the summary of the run."""
         engine, pool = self.engine, self.pool
         engine.finish(end_ns)
+        check_arrivals(self.requests)
         return {
             "policy": self.config.policy,
             **summarize(self.requests, self.recorder, pool.num_slots, end_ns),

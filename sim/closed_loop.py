@@ -16,7 +16,7 @@ from kvtwin.traces import Trace, UserError, Waits, waits
 from kvtwin.traces.sessions import UNKNOWN_THINK_NS
 
 from .queue import NO_ARRIVAL, Waiting, WaitingQueue
-from .requests import RequestTable
+from .requests import UNKNOWN, RequestTable
 
 
 def closed_loop_waits(trace: Trace) -> Waits:
@@ -48,6 +48,21 @@ def num_calls_after_rejected(requests: RequestTable) -> int:
     is_rejected = np.isin(awaited, [rejection.row for rejection in requests.rejections])
     waiters = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     return len(np.unique(waiters[is_rejected]))
+
+
+def check_arrivals(requests: RequestTable) -> None:
+    """After a run in a closed loop: nobody came before those they wait for had ended, whatever queue the engine has."""
+    if requests.waits is None:
+        return
+    offsets = requests.waits.offsets
+    arrival_ns, finished_ns = np.array(requests.arrival_ns), np.array(requests.finished_ns)
+    end_ns = np.where(finished_ns == UNKNOWN, arrival_ns, finished_ns)
+    rows = np.flatnonzero(np.diff(offsets))
+    last_end_ns = np.maximum.reduceat(end_ns[requests.waits.rows], offsets[rows])
+    early = rows[arrival_ns[rows] < last_end_ns]
+    assert not len(early), (
+        f"request {early[0]} came at {arrival_ns[early[0]]} ns, before one that it waits for had ended"
+    )
 
 
 def queue_of(

@@ -13,6 +13,8 @@ from hypothesis import assume, given, settings
 from random_cases import config_of, configs, session_traces, trace_of
 
 from kvtwin.sim import RunConfig, simulate
+from kvtwin.sim.engine import Engine
+from kvtwin.sim.queue import WaitingQueue, sequence_of
 from kvtwin.traces import (
     AgentMix,
     Mix,
@@ -123,6 +125,38 @@ def test_of_those_that_come_at_one_instant_the_earlier_row_goes_first(tmp_path: 
     found = loop(trace, tmp_path, max_num_seqs=1)
     assert steps(found["arrival_ns"]) == [0, 1, 1]
     assert steps(found["admitted_ns"]) == [0, 1, 2]
+
+
+class OpenLoopEngine(Engine):
+    """Takes the recorded arrivals, come what may."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.queue = WaitingQueue(self.requests, sequence_of)
+
+
+class SilentEngine(Engine):
+    """Tells nobody of an end."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.queue.finish = lambda row, end_ns: None
+
+
+@pytest.mark.parametrize(
+    ("engine", "words"),
+    [
+        (OpenLoopEngine, "request 1 came at 1 ns, before"),
+        (SilentEngine, "INV-5: requests .1. of 1"),
+    ],
+)
+def test_engines_that_keep_no_closed_loop_are_found_out(
+    engine: type[Engine], words: str, tmp_path: Path
+) -> None:
+    trace = sessions_of((0, 1, 2, 0, 0, -1, -1, -1), (1 / STEP_NS, 1, 2, 0, 1, 0, 0, -1))
+    config = config_of("paged", num_gpu_blocks_override=8, closed_loop=True)
+    with pytest.raises(AssertionError, match=words):
+        simulate(trace, config, tmp_path, engine_type=engine)
 
 
 @pytest.mark.parametrize(
