@@ -60,13 +60,14 @@ def test_an_execution_is_what_was_simulated(
         assert int(same.note.split()[0]) > 50
 
 
-@pytest.mark.parametrize("case", ["slots", "paged"])
-def test_prompts_that_begin_alike(case: str, backend: Backend) -> None:
+@pytest.mark.parametrize("case", ["slots", "vllm-v1", "paged"])
+def test_requests_that_begin_alike(case: str, backend: Backend) -> None:
     foresight = foresee(make_trace(1, content=True), config_of(case), drive)
     found, execution, _ = validate_decisions(foresight, SHAPE, backend, DEPTH, paranoid=True)
     assert found.passed, found.findings
-    assert (execution.summary["hit_tokens"] > 0) == (case == "slots")
-    assert (found.audit["cached"] > 0) == (case == "slots")
+    assert (execution.summary["hit_tokens"] > 0) == (case != "paged")
+    assert (found.audit["cached"] > 0) == (case != "paged")
+    assert (found.audit["shared"] > 0) == (case == "vllm-v1")
 
 
 def perturbed(num: int, seed: int) -> list[int]:

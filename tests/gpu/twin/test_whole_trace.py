@@ -7,11 +7,9 @@ import pytest
 import torch
 
 from kvtwin.gpu.twin.content import ContentShape
-from kvtwin.gpu.twin.driver import GivenClock
-from kvtwin.gpu.twin.execution import execute
 from kvtwin.gpu.twin.executor import ExecutedStep
 from kvtwin.gpu.twin.foresight import foresee
-from kvtwin.gpu.twin.outputs import largest_difference
+from kvtwin.gpu.twin.outputs import OutputCheck, largest_difference
 from kvtwin.gpu.twin.validate import Depth, validate_decisions
 from kvtwin.sim import RunConfig
 from kvtwin.sim.drive import drive
@@ -29,17 +27,6 @@ def trace() -> Trace:
     return Trace("made", "synthetic", (TraceChunk(arrival_ns, prompts, outputs, np.full(8, -1)),))
 
 
-class Kept:
-    """The outputs of every step."""
-
-    def __init__(self) -> None:
-        self.outs: list[torch.Tensor] = []
-
-    def after_step(self, step: ExecutedStep) -> None:
-        """See `Observer`."""
-        self.outs.append(step.out)
-
-
 CASES = {
     "paged": {"num_gpu_blocks_override": 11},
     "contiguous": {"num_gpu_blocks_override": 12, "compaction": True},
@@ -49,7 +36,9 @@ CASES = {
 
 
 @pytest.mark.parametrize("policy", CASES)
-def test_every_step_of_a_trace(policy: str, on: dict[str, Any]) -> None:
+def test_every_step_of_a_trace(
+    policy: str, on: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = RunConfig(
         *("opt-125m", "l4"),
         policy=policy,
@@ -62,8 +51,16 @@ def test_every_step_of_a_trace(policy: str, on: dict[str, Any]) -> None:
         **CASES[policy],
     )
     foresight = foresee(trace(), config, drive)
-    outs, checks = {}, {}
+    outs: dict[str, list[torch.Tensor]] = {name: [] for name in on}
+    checks = {}
+    look = OutputCheck.after_step
     for name, backend in on.items():
+
+        def keep(check: OutputCheck, step: ExecutedStep, name: str = name) -> None:
+            outs[name].append(step.out)
+            look(check, step)
+
+        monkeypatch.setattr(OutputCheck, "after_step", keep)
         found, execution, checks[name] = validate_decisions(
             foresight, SHAPE, backend, EVERY_OUTPUT, paranoid=False
         )
@@ -71,10 +68,6 @@ def test_every_step_of_a_trace(policy: str, on: dict[str, Any]) -> None:
         assert found.backend == name
         assert all(prediction.backend == name for prediction in found.predictions)
         assert execution.summary["num_finished"] == 8
-        kept = Kept()
-        clock = GivenClock(foresight.durations_ns)
-        execute(trace(), config, SHAPE, backend, clock, observe=lambda *_, kept=kept: [kept])
-        outs[name] = kept.outs
     assert (execution.summary["preemptions"] > 0) == (policy in ("paged", "vllm-v0"))
     assert (execution.summary["moved_slots"] > 0) == (policy in ("contiguous", "vllm-v0"))
     assert ({"copy", "swap_out", "swap_in"} <= set(foresight.log.actions)) == (policy == "vllm-v0")

@@ -23,6 +23,8 @@ POLICIES: dict[str, dict[str, Any]] = {
     "paged, by the step": {"admission": "step", "watermark": 0.1},
     "slots": {"num_gpu_blocks_override": 64},
     "no-cache": {},
+    "vllm-v1": {},
+    "vllm-v1-no-caching": {"async_scheduling": True},
     "vllm-v0, samples": {"num_samples": 3},
     "vllm-v0, beams": {"beam_width": 3},
     "vllm-v0, beams recomputed": {"beam_width": 3, "preemption_mode": "recompute"},
@@ -48,13 +50,13 @@ def config_of(case: str, **changed: Any) -> RunConfig:
 def make_trace(
     seed: int, num: int = 24, content: bool = False, span_ns: int = 100_000_000
 ) -> Trace:
-    """Prompts of 3 to 59 tokens, outputs of 1 to 39, within `span_ns`; with content, prompts begin alike."""
+    """Prompts of 3 to 59 tokens, outputs of 1 to 39, within `span_ns`; with content, some requests begin alike."""
     rng = np.random.default_rng(seed)
     prompts, outputs = rng.integers(3, 60, num), rng.integers(1, 40, num)
     known = None
     if content:
-        # A stream of three, as far as it is shared; the rest of the prompt is like no other.
-        streams, shared = rng.integers(0, 3, num), rng.integers(1, prompts + 1)
+        # A stream of three, perhaps into the output; what is behind it is like no other.
+        streams, shared = rng.integers(0, 3, num), rng.integers(1, prompts + outputs + 1)
         known = Content(1, np.arange(num + 1), streams, np.zeros(num, dtype=int), shared)
     arrival_ns = np.sort(rng.integers(0, span_ns, num))
     chunk = TraceChunk(arrival_ns, prompts, outputs, np.full(num, -1), content=known)
