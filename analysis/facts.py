@@ -13,14 +13,19 @@ Facts = Mapping[str, Any]
 
 LIMITS = ("max_num_seqs", "max_num_batched_tokens")
 POLICY_OPTIONS = ("admission", "watermark", "growth_tokens", "fit", "compaction")
-# Of policies that serve several sequences of a request: named where they are not left as they are.
-GROUP_OPTIONS = (
+# Of vllm-v0 and vllm-v1: named where they are not left as they are.
+VLLM_OPTIONS = (
     "num_samples",
     "sample_lengths",
     "beam_width",
     "preemption_mode",
     "swap_space",
     "swap_copy_ns",
+    "scheduling_policy",
+    "enable_chunked_prefill",
+    "long_prefill_token_threshold",
+    "async_scheduling",
+    "free_order",
 )
 ONE_SEQUENCE = (
     "several samples or beams of a request are served by policies that share blocks between them (vllm-v0); "
@@ -179,9 +184,9 @@ def _duration(ns: int) -> str:
 
 
 def _changed(config: Facts) -> list[str]:
-    """Group options that are not at their defaults; a result of an earlier version may lack them."""
+    """Options of vllm-v0 and vllm-v1 that are not at their defaults; a result of an earlier version may lack them."""
     defaults = {field.name: field.default for field in dataclasses.fields(RunConfig)}
-    return [name for name in GROUP_OPTIONS if config.get(name, defaults[name]) != defaults[name]]
+    return [name for name in VLLM_OPTIONS if config.get(name, defaults[name]) != defaults[name]]
 
 
 def _listed(config: Facts, names: Sequence[str]) -> str:

@@ -7,15 +7,23 @@ import typer
 
 from ..options import ForceOption, Inputs, JsonOption, OutOption, takes_inputs
 
-DEFAULT_POLICIES = "static,orca-max,orca-pow2,orca-oracle,contiguous,paged"
+# Of the paper's figures, and of what one would serve a trace with.
+GENERATED_POLICIES = "static,orca-max,orca-pow2,orca-oracle,contiguous,paged"
+TRACE_POLICIES = "static,orca-max,paged,vllm-v1-no-caching,vllm-v1"
 
 
 @takes_inputs
 def compare(
     inputs: Inputs,
     policies: Annotated[
-        str, typer.Option(help="Policies, see kvtwin policies.", metavar="A,B,...")
-    ] = DEFAULT_POLICIES,
+        str | None,
+        typer.Option(
+            help=f"Policies, see kvtwin policies (default {TRACE_POLICIES} for a TRACE, else "
+            f"{GENERATED_POLICIES}).",
+            metavar="A,B,...",
+            show_default=False,
+        ),
+    ] = None,
     out: OutOption = Path("out/compare"),
     force: ForceOption = False,
     as_json: JsonOption = False,
@@ -33,7 +41,8 @@ def compare(
     from ..setting import load_config, load_trace
     from ..table import print_comparison
 
-    names = parse_policies(policies)
+    default = GENERATED_POLICIES if inputs.trace is None else TRACE_POLICIES
+    names = parse_policies(policies or default)
     config = load_config(inputs, policy=None)
     check_output_dir(out, force=force)
     trace = load_trace(inputs, config.seed)
