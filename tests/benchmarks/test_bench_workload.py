@@ -115,8 +115,12 @@ def test_whole_bench_on_few_requests(
     ][2:]
     assert [row[2] for row in rows[:8]] == ["20", "20", "400", "400", "20", "20", "2,000", "2,000"]
     finished = [row[-1] for row in rows if row[2]]
-    assert len(finished) == 9
+    assert len(finished) == 11
     assert set(finished) == {"yes"}
     assert rows[9][0] == "runs with unfinished requests"
     assert rows[9][5] == "0"
     assert rows[10][0] == "engine, static"
+    assert [row[:2] for row in rows[11:]] == [
+        ["scheduler of vllm-v1", "chats"],
+        ["scheduler of vllm-v1", "pressure"],
+    ]
