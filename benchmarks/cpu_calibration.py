@@ -1,37 +1,30 @@
-"""Step times on this CPU: fitted to a grid of steps, then compared with traces that the fit has not seen.
+"""Step times on this CPU: fitted to a grid of steps, then compared with traces that no fit has seen.
 
-    OPENBLAS_NUM_THREADS=1 .venv/bin/python benchmarks/cpu_calibration.py reports/cpu-calibration.json \
-        > reports/cpu-calibration.md
+    OPENBLAS_NUM_THREADS=1 .venv/bin/python benchmarks/cpu_calibration.py reports > reports/cpu-calibration.md
 
-The first argument is the coefficients file to write. 4 layers of 8 heads of 64, fp16, blocks of 16, the torch
-operations in one thread; three generated traces under three policies, each executed twice. Times are CPU time.
+The argument is the folder for two coefficients files: `paged` is executed with blocks of 16, the other policies, whose
+sequences hold runs of slots, with blocks of 1. 4 layers of 8 heads of 64, fp16, the torch operations in one thread;
+three generated traces under three policies, each executed twice. Times are CPU time.
 """
 
 import os
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
 from machine import machine_lines
 
 from kvtwin.analysis.calibration import versions
-from kvtwin.gpu.device_twin import FULL, POLICIES
-from kvtwin.gpu.devices import device_name
+from kvtwin.gpu.device_twin import BLOCK_SIZES, FULL, POLICIES, calibrate_blocks, config_of
 from kvtwin.gpu.report import calibration_lines
 from kvtwin.gpu.twin.backend import open_backend
-from kvtwin.gpu.twin.calibrate import calibrated_cost, measure_steps
 from kvtwin.gpu.twin.clock import keep_freed_memory
 from kvtwin.gpu.twin.driver import MeasuredClock, drive
 from kvtwin.gpu.twin.foresight import foresee
-from kvtwin.gpu.twin.grid import calibration_grid
 from kvtwin.gpu.twin.validate_times import validate_times
 from kvtwin.gpu.twin.validation import Prediction
 
-COMMAND = (
-    "OPENBLAS_NUM_THREADS=1 .venv/bin/python benchmarks/cpu_calibration.py reports/cpu-calibration.json "
-    "> reports/cpu-calibration.md"
-)
+COMMAND = "OPENBLAS_NUM_THREADS=1 .venv/bin/python benchmarks/cpu_calibration.py reports > reports/cpu-calibration.md"
 SCALE = replace(
     FULL,
     config=replace(
@@ -57,39 +50,28 @@ TABLE = (
 )
 
 
-def main(path: Path) -> None:
-    """Print the report, and write the coefficients to `path`."""
+def main(folder: Path) -> None:
+    """Print the report, and write the coefficients files to `folder`."""
     keep_freed_memory()
     print("# Step times on a CPU\n")
     print("\n".join(f"- {line}" for line in machine_lines()))
-    print(f"- `{COMMAND}`\n- **Not measured on a GPU.**\n\n## Fit\n")
+    print(f"- `{COMMAND}`\n- **Not measured on a GPU.**")
+    paths = {size: folder / f"cpu-calibration-blocks-of-{size}.json" for size in BLOCK_SIZES}
     with open_backend("cpu", "torch") as backend:
-        steps, shape = calibration_grid(**SCALE.limits), SCALE.content_shape()
-        samples = measure_steps(steps, shape, backend, SCALE.config.block_size)
-        assert samples is not None
-        cost, fit = calibrated_cost(
-            samples,
-            shape,
-            backend,
-            model=SCALE.config.model,
-            block_size=SCALE.config.block_size,
-            source=COMMAND,
-            device_name=device_name("cpu"),
-            date=time.strftime("%Y-%m-%d"),
-            versions=versions(),
-        )
-        cost.save(path)
-        print(f"{fit.num_points} steps, {samples.durations_ns.shape[1]} times each.\n")
-        print("\n".join(calibration_lines(cost.to_dict())))
-        print(f"\n## Traces that the fit has not seen\n\n{TABLE}")
+        for size, path in paths.items():
+            cost, line = calibrate_blocks(float("inf"), backend, SCALE, size, versions())
+            assert cost is not None
+            cost.save(path)
+            print(f"\n## Fit to blocks of {size}\n")
+            print(f"{line['num_steps']} steps, {SCALE.num_repeats} times each.\n")
+            print("\n".join(calibration_lines(line["cost"])))
+        print(f"\n## Traces that the fits have not seen\n\n{TABLE}")
+        shape, clock = SCALE.content_shape(), MeasuredClock()
         for trace in SCALE.traces():
             for policy in POLICIES:
-                config = replace(SCALE.config, policy=policy, cost=str(path))
-                clock = MeasuredClock()
+                config = config_of(SCALE, policy, paths)
                 foresight = foresee(
-                    trace,
-                    config,
-                    lambda engine, executor, clock=clock: drive(engine, executor, clock),
+                    trace, config, lambda engine, executor: drive(engine, executor, clock)
                 )
                 timed = validate_times(foresight, shape, backend)
                 by_name = {made.name: made for made in timed.predictions}

@@ -45,7 +45,8 @@ def render(lines: Iterable[dict[str, Any]]) -> Iterator[str]:
         yield f"\n## Timings\n\n{BENCH_HEADER}"
         yield from map(bench_line, rows)
     for line in by_kind.get("calibrated", []):
-        yield f"\n## Calibration\n\n{line['num_steps']} of {line['of']} steps were measured.\n"
+        yield f"\n## Calibration, blocks of {line['block_size']}\n"
+        yield f"{line['num_steps']} of {line['of']} steps were measured.\n"
         if line["cost"] is not None:
             yield from calibration_lines(line["cost"])
     validated = [

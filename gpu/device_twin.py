@@ -3,12 +3,12 @@
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kvtwin.sim import RunConfig
+from kvtwin.sim import RunConfig, find_policy, policy_settings, size_pool
 from kvtwin.sim.cost import CostModel
 from kvtwin.traces import Trace, synthesize
 
@@ -21,10 +21,12 @@ from .twin.execution import content_shape
 from .twin.foresight import foresee
 from .twin.grid import calibration_grid
 from .twin.validate import Depth, validate_decisions
-from .twin.validate_times import validate_times
+from .twin.validate_times import executed_block_slots, validate_times
 from .twin.validation import PolicyValidation
 
 POLICIES = ("paged", "contiguous", "orca-pow2")
+# Policies whose sequences hold runs of slots are executed with blocks of one.
+BLOCK_SIZES = (16, 1)
 Write = Callable[[str, dict[str, Any]], None]
 Failed = Callable[[str, Exception], None]
 HasTime = Callable[[], bool]
@@ -103,34 +105,48 @@ DRY = replace(
 
 def calibrate_on_device(
     write: Write, seconds: float, backend: Backend, scale: TwinScale, versions: dict[str, str]
-) -> CostModel | None:
-    """Measure for at most `seconds`, and write a line with the fitted model; None: too little was measured."""
+) -> dict[int, CostModel]:
+    """Measure for at most `seconds`, and write a line with the model fitted to each block size.
+
+    By block size; those for which too little was measured are absent.
+    """
+    costs, started = {}, time.monotonic()
+    for place, block_size in enumerate(BLOCK_SIZES, start=1):
+        left_s = started + seconds * place / len(BLOCK_SIZES) - time.monotonic()
+        cost, line = calibrate_blocks(left_s, backend, scale, block_size, versions)
+        write("calibrated", {"block_size": block_size, **line})
+        if cost is not None:
+            costs[block_size] = cost
+    return costs
+
+
+def calibrate_blocks(
+    seconds: float,
+    backend: Backend,
+    scale: TwinScale,
+    block_size: int,
+    versions: dict[str, str],
+) -> tuple[CostModel | None, dict[str, Any]]:
+    """The model for blocks of that size, None if too little was measured; and a line's content."""
     shape, steps = scale.content_shape(), calibration_grid(**scale.limits)
     samples = measure_steps(
-        steps,
-        shape,
-        backend,
-        scale.config.block_size,
-        num_repeats=scale.num_repeats,
-        seconds=seconds,
+        steps, shape, backend, block_size, num_repeats=scale.num_repeats, seconds=seconds
     )
     num = 0 if samples is None else len(samples.totals)
     if samples is None or 2 * num < len(steps):
-        write("calibrated", {"num_steps": num, "of": len(steps), "cost": None})
-        return None
+        return None, {"num_steps": num, "of": len(steps), "cost": None}
     cost, _ = calibrated_cost(
         samples,
         shape,
         backend,
         model=scale.config.model,
-        block_size=scale.config.block_size,
-        source=" ".join(["device_run.py", *sys.argv[1:]]),
+        block_size=block_size,
+        source=" ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         device_name=device_name(backend.device),
         date=time.strftime("%Y-%m-%d"),
         versions=versions,
     )
-    write("calibrated", {"num_steps": num, "of": len(steps), "cost": cost.to_dict()})
-    return cost
+    return cost, {"num_steps": num, "of": len(steps), "cost": cost.to_dict()}
 
 
 def validate_on_device(
@@ -139,26 +155,27 @@ def validate_on_device(
     has_time: HasTime,
     backend: Backend,
     scale: TwinScale,
-    cost: CostModel | None,
+    costs: dict[int, CostModel],
 ) -> bool:
     """A line for each trace and policy, until the time is over; returns whether all passed.
 
-    Times are predicted with `cost`; None: with the roofline, and not judged.
+    Times are predicted with the one of `costs` for the blocks that are executed; if there is none, with
+    the roofline, and not judged.
     """
     all_passed, num = True, 0
     with tempfile.TemporaryDirectory() as folder:
-        config = scale.config
-        if cost is not None:
-            path = Path(folder) / "fitted.json"
-            replace(cost, calibrated=scale.judges_times).save(path)
-            config = replace(config, cost=str(path))
+        paths = {}
+        for block_size, cost in costs.items():
+            paths[block_size] = Path(folder) / f"blocks-of-{block_size}.json"
+            replace(cost, calibrated=scale.judges_times).save(paths[block_size])
         pairs = [(trace, policy) for trace in scale.traces() for policy in POLICIES]
         for trace, policy in pairs:
             if num and not has_time():
                 break
             num += 1
             try:
-                result = _validate(trace, replace(config, policy=policy), backend, scale)
+                config = config_of(scale, policy, paths)
+                result = _validate(trace, config, backend, scale)
             except Exception as error:
                 failed(f"validate {trace.name}, {policy}", error)
                 continue
@@ -166,6 +183,14 @@ def validate_on_device(
             write("validated", {"trace": trace.name, **result.to_dict()})
     write("all_validated", {"num": num, "of": len(pairs), "complete": num == len(pairs)})
     return all_passed
+
+
+def config_of(scale: TwinScale, policy: str, paths: Mapping[int, Path]) -> RunConfig:
+    """The configuration for a policy, with the coefficients file for the blocks that it is executed with."""
+    config = replace(scale.config, policy=policy)
+    settings = policy_settings(config, size_pool(config))
+    path = paths.get(executed_block_slots(find_policy(policy)(settings), config))
+    return config if path is None else replace(config, cost=str(path))
 
 
 def _validate(

@@ -144,16 +144,16 @@ def _twin(
     """Calibrate, and validate with what that gives: did all pass?"""
     scale = DRY if machine["dry_run"] else FULL
     versions = {name: machine[name] for name in ("python", "torch", "triton", "numpy")}
-    cost = None
+    costs = {}
     try:
-        cost = calibrate_on_device(write, left_s(CALIBRATION_END), backend, scale, versions)
+        costs = calibrate_on_device(write, left_s(CALIBRATION_END), backend, scale, versions)
     except Exception as error:
         failed("calibrate", error)
 
     def has_time() -> bool:
         return left_s(VALIDATION_END) > 0
 
-    return validate_on_device(write, failed, has_time, backend, scale, cost)
+    return validate_on_device(write, failed, has_time, backend, scale, costs)
 
 
 def _bench(write: Write, failed: Failed, has_time: Callable[[], bool], dry_run: bool) -> None:

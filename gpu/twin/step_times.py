@@ -129,12 +129,17 @@ def time_predictions(
     predicted: RequestTable,
     executed: RequestTable,
     steps: StepTimes,
+    block_slots: int,
 ) -> tuple[Prediction, ...]:
     """Step times of the executed steps, and makespan, TTFT and TPOT of both runs.
 
-    Judged where `cost` is calibrated. Noise is the difference to the repetition, if there was one.
+    `block_slots`: of the tables that were executed. Judged where `cost` is calibrated. Noise is the
+    difference to the repetition, if there was one.
     """
     made = []
+    other = ""
+    if cost.fit is not None and cost.fit.block_size not in (None, block_slots):
+        other = f"executed in blocks of {block_slots}, fitted to blocks of {cost.fit.block_size}"
     fitted = None if cost.fit is None else cost.fit.cross_validated
     errors = _shares(steps.predicted_ns, steps.measured_ns)
     noise = None if steps.repeat_ns is None else _shares(steps.repeat_ns, steps.measured_ns)
@@ -150,7 +155,7 @@ def time_predictions(
                 None,
                 backend,
                 None if noise is None else 100 * float(statistic(noise)),
-                "" if fitted is None else FITTED_ERROR,
+                "; ".join(filter(None, ("" if fitted is None else FITTED_ERROR, other))),
             )
         )
     before, after = RunTimes.of(predicted), RunTimes.of(executed)
@@ -171,6 +176,7 @@ def time_predictions(
                 TOLERANCE * expected + (own or 0) if cost.calibrated else None,
                 backend,
                 own,
+                other,
             )
         )
     return tuple(made)

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kvtwin.sim import Policy, RunConfig
+
 from ..check.backends import Backend
 from .content import ContentShape
 from .driver import GivenClock, MeasuredClock
@@ -50,6 +52,7 @@ def validate_times(
         assembly.requests,
         execution.assembly.requests,
         steps,
+        executed_block_slots(assembly.policy, config),
     )
     return TimedExecution(execution, steps, predictions)
 
@@ -71,3 +74,8 @@ def steps_of(
 def _durations_ns(steps: Sequence[StepTime]) -> list[int]:
     """As `MeasuredClock` counts them."""
     return [max(1, step.measured_ns) for step in steps]
+
+
+def executed_block_slots(policy: Policy, config: RunConfig) -> int:
+    """Token slots of a block of the tables that `policy` is executed with; `no-cache` has scratch ones."""
+    return policy.block_slots if policy.keeps_kv else config.block_size

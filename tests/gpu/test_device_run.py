@@ -66,10 +66,12 @@ def test_a_dry_run_does_everything(dry: list[dict[str, Any]]) -> None:
         "torch",
     }
     assert all(line["duration_ns"] is None for line in benched)
-    (calibrated,) = (line for line in dry if line["kind"] == "calibrated")
-    assert calibrated["num_steps"] == calibrated["of"] > 20
-    assert calibrated["cost"]["fit"]["backend"] == "torch"
-    assert not {"kvtwin", "simpy"} & calibrated["cost"]["fit"]["versions"].keys()
+    calibrated = [line for line in dry if line["kind"] == "calibrated"]
+    assert [line["cost"]["fit"]["block_size"] for line in calibrated] == [16, 1]
+    for line in calibrated:
+        assert line["num_steps"] == line["of"] > 20
+        assert line["cost"]["fit"]["backend"] == "torch"
+        assert not {"kvtwin", "simpy"} & line["cost"]["fit"]["versions"].keys()
     validated = [line for line in dry if line["kind"] == "validated"]
     assert [line["policy"] for line in validated] == ["paged", "contiguous", "orca-pow2"]
     for line in validated:
@@ -78,6 +80,8 @@ def test_a_dry_run_does_everything(dry: list[dict[str, Any]]) -> None:
         assert kinds_judged == {"decisions", "contents", "parts", "outputs"}
         times = [p for p in line["predictions"] if p["kind"] == "time"]
         assert len(times) == 5
+        # Each policy's times come from the fit to its own blocks.
+        assert not any("executed in blocks" in p["note"] for p in times)
         assert all(p["passed"] is None and p["noise"] is not None for p in times)
     times = [line["at_s"] for line in dry]
     assert times == sorted(times)
@@ -110,14 +114,15 @@ def test_no_time_leaves_one_line_of_each(tmp_path: Path) -> None:
         "check",
         "checked",
         "calibrated",
+        "calibrated",
         "validated",
         "all_validated",
         "bench",
         "benched",
         "end",
     ]
-    assert lines[3]["cost"] is None
-    for place in (2, 5, 7):
+    assert lines[3]["cost"] is lines[4]["cost"] is None
+    for place in (2, 6, 8):
         assert not lines[place]["complete"]
     text = "\n".join(render(lines))
     for what in ("timings", "validations", "checks"):

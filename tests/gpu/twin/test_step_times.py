@@ -74,7 +74,7 @@ def test_predictions_by_hand() -> None:
     made = {
         p.name: p
         for p in time_predictions(
-            "paged", "torch", FITTED, predicted, EXECUTED, steps([2 * MS, MS, 2 * MS, 3 * MS])
+            "paged", "torch", FITTED, predicted, EXECUTED, steps([2 * MS, MS, 2 * MS, 3 * MS]), 16
         )
     }
     error = made["mean step time error"]
@@ -95,8 +95,17 @@ def test_predictions_by_hand() -> None:
 
 def test_without_calibration_or_repetition_nothing_is_judged() -> None:
     cost = replace(FITTED, calibrated=False, fit=None)
-    made = time_predictions("paged", "torch", cost, EXECUTED, EXECUTED, steps())
+    made = time_predictions("paged", "torch", cost, EXECUTED, EXECUTED, steps(), 1)
     assert all(p.passed is None and p.noise is None for p in made)
+
+
+def test_other_blocks_than_those_of_the_fit_are_told_of() -> None:
+    for block_slots, said in ((16, ""), (1, "executed in blocks of 1, fitted to blocks of 16")):
+        made = time_predictions(
+            "orca-max", "torch", FITTED, EXECUTED, EXECUTED, steps(), block_slots
+        )
+        assert all(p.note.endswith(said) for p in made)
+        assert {p.note for p in made if p.unit == "ms"} == {said}
 
 
 def test_columns_are_those_of_the_file() -> None:
