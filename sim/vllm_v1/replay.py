@@ -6,7 +6,8 @@ import hashlib
 from collections import deque
 from collections.abc import Iterator
 from collections.abc import Sequence as Seq
-from typing import Any
+from itertools import product
+from typing import Any, NamedTuple
 
 from .block_pool import BlockPool
 from .cache_manager import Hit
@@ -66,11 +67,33 @@ class _Notes:
         return blocks if self._num_groups > 1 else blocks[0]
 
 
+class Reading(NamedTuple):
+    """What the format of recordings leaves open. It changes which row says something, and nothing that happens."""
+
+    late_news: bool = (
+        False  # arrivals, refusals and aborts that leave nobody are in the next row, or in none
+    )
+    late_events: bool = False  # a row without `upd` leaves its events to the next one
+    keeps_under_way: bool = False  # while nobody is unfinished, or they are processed unseen
+    queues_empty: bool = True  # schedules of nothing, too, or they are processed at once
+
+
+def readings(recording: Recording) -> Iterator[Reading]:
+    """All that can make a difference to this recording, the likeliest first."""
+    asynchronous = [False, True] if recording.settings.async_scheduling else [False]
+    for late_news, late_events, keeps, ignores in product(
+        [False, True], asynchronous, asynchronous, asynchronous
+    ):
+        yield Reading(late_news, late_events, keeps, not ignores)
+
+
 class Replay:
     """Runs the scheduler on the requests of a recording."""
 
-    def __init__(self, recording: Recording) -> None:
-        self._recording = recording
+    def __init__(self, recording: Recording, reading: Reading) -> None:
+        self._recording, self._reading = recording, reading
+        self._news = _no_news()
+        self._num_stored = self._num_evicted = 0  # as far as rows have said
         settings = recording.settings
         self.scheduler = Scheduler(settings, BlockPool(settings.num_gpu_blocks))
         cache = self.scheduler.cache
@@ -94,13 +117,15 @@ class Replay:
         step = num_rows = 0
         while num_rows < self._recording.most_rows and (self._alive or self._to_come):
             if not self._alive:
-                self._under_way.clear()  # nobody waits for these
+                if not self._reading.keeps_under_way:
+                    self._under_way.clear()
                 step = max(step, self._to_come[0][1].arrival_step)
             row: Row = {"step": step}
             self._arrive(step, row)
             if self._alive:
                 self._run(step, row)
                 num_rows += 1
+                self._news = _no_news()
                 yield {
                     name: value
                     for name, value in row.items()
@@ -109,7 +134,9 @@ class Replay:
             step += 1
 
     def _arrive(self, step: int, row: Row) -> None:
-        row["arrive"], row["reject"], row["abort"] = [], [], []
+        if not self._reading.late_news:
+            self._news = _no_news()
+        row |= self._news
         while self._to_come and self._to_come[0][1].arrival_step <= step:
             number, recorded = self._to_come.popleft()
             if recorded.num_prompt_tokens >= self._recording.settings.max_model_len:
@@ -139,7 +166,6 @@ class Replay:
     def _run(self, step: int, row: Row) -> None:
         scheduler = self.scheduler
         pool, waiting, running = scheduler.cache.pool, scheduler.waiting, scheduler.running
-        num_stored, num_evicted = pool.num_stored, pool.num_evicted
         scheduled = scheduler.schedule()
         batch = scheduler.batch(scheduled)
         row["sched"] = [[request.request_id, num_tokens] for request, num_tokens in batch]
@@ -168,10 +194,13 @@ class Replay:
             if gets
         }
         getting = [request for request, _ in batch if request.decodes or request in gets_token]
-        self._under_way.append((step, scheduled, getting))
-        if len(self._under_way) == self._most_under_way or not (
-            scheduled.num_tokens or self._alive
-        ):
+        is_empty, under_way = not scheduled.num_tokens, self._under_way
+        if self._reading.queues_empty or not is_empty:
+            under_way.append((step, scheduled, getting))
+            processes = len(under_way) == self._most_under_way or (is_empty and not self._alive)
+        else:
+            processes = bool(under_way)
+        if processes:
             self._process(row)
         row["free_end"] = len(pool.free)
         row["used_end"] = pool.num_blocks - 1 - row["free_end"]
@@ -180,10 +209,17 @@ class Replay:
             row["freeq"] = list(pool.free)
         if self._caches:
             row["cached"] = len(pool.by_key)
-            row["store"] = pool.num_stored - num_stored
-            row["evict"] = pool.num_evicted - num_evicted
+        self._tell_events(row, processes or not self._reading.late_events)
+
+    def _tell_events(self, row: Row, all_of_them: bool) -> None:
+        pool = self.scheduler.cache.pool
+        if self._caches:
+            row["store"] = (pool.num_stored - self._num_stored) * all_of_them
+            row["evict"] = (pool.num_evicted - self._num_evicted) * all_of_them
         if self._events is not None:
-            row["events"] = self._events.take()
+            row["events"] = self._events.take() if all_of_them else []
+        if all_of_them:
+            self._num_stored, self._num_evicted = pool.num_stored, pool.num_evicted
 
     def _process(self, row: Row) -> None:
         """The oldest step under way has been computed."""
@@ -194,6 +230,10 @@ class Replay:
         row["finish"] = [request.request_id for request in ended]
         for request in ended:
             del self._alive[request.row]
+
+
+def _no_news() -> Row:
+    return {"arrive": [], "reject": [], "abort": []}
 
 
 def _table_text(request: Request) -> str:

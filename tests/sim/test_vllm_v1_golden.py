@@ -6,6 +6,7 @@ tests/golden holds small ones, recorded by record_vllm.py; the reference data be
 import gzip
 import json
 import shutil
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,28 @@ def test_a_difference_is_reported_with_its_field(
     assert "40 rows compared, the last one differs (line 40)" in output
     assert f"  {field}: recorded {json.dumps(value, separators=(',', ':'))}" in output
     assert output.count(": recorded ") == 1
+
+
+def test_events_may_be_told_with_the_update(
+    copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The format does not say where events go of a schedule behind which no step was processed."""
+    path = copied / "steps.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    num_moved = 0
+    for row, following in pairwise(rows):
+        if "upd" not in row:
+            num_moved += row["store"] + row["evict"]
+            following["store"] += row["store"]
+            following["evict"] += row["evict"]
+            row["store"] = row["evict"] = 0
+            events = row.pop("events", []) + following.get("events", [])
+            if events:
+                following["events"] = events
+    assert num_moved > 0
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    code, output = replay(copied, capsys)
+    assert code == 0, output
 
 
 def test_rows_that_are_missing_are_a_difference(
