@@ -1,5 +1,6 @@
 """Who holds which slot for which position, followed from the decision log and the work of each step alone."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 
 import numpy as np
@@ -73,8 +74,10 @@ class Replay:
 
     def compute(self, step: int, work: StepWork) -> None:
         """A step has computed these tokens. Each position once (INV-4)."""
-        for table in self.tables.values():
+        of_row: defaultdict[int, list[Table]] = defaultdict(list)
+        for key, table in self.tables.items():
             table.before = table.written
+            of_row[key[0]].append(table)
         self.computed = list(work)
         for row, branch, first, num in self.computed:
             table = self.tables.get((row, branch))
@@ -85,14 +88,13 @@ class Replay:
                 self._say(step, "order", (row, branch), f"position {table.written}", first)
             table.written = first + num
             table.before = table.before or first  # found in the pool
-            self._tell_others(row, table)
+            self._tell_others(of_row[row], table)
 
-    def _tell_others(self, row: int, table: Table) -> None:
+    def _tell_others(self, tables: list[Table], table: Table) -> None:
         """What one sequence of a request computes, those that share its first units have, too."""
-        others = [
-            other for key, other in self.tables.items() if key[0] == row and other is not table
-        ]
-        for other in others:
+        for other in tables:
+            if other is table:
+                continue
             pairs = zip(table.units, other.units, strict=False)
             num_common = next((at for at, (one, two) in enumerate(pairs) if one != two), None)
             if num_common is None:
