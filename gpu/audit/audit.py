@@ -164,9 +164,11 @@ class Audit:
         tables = self._replay.tables
         ends = [self._planned.end(key) for key in tables]
         over = [table.before >= end for table, end in zip(tables.values(), ends, strict=True)]
-        for key, is_over in zip(tables, over, strict=True):
-            if is_over and (all(over) or not self._setting.whole_batch):
-                held = f"{len(tables[key].units)} units"
+        pairs = list(zip(tables.items(), over, strict=True))
+        batches = {table.since for (_, table), is_over in pairs if not is_over}
+        for (key, table), is_over in pairs:
+            if is_over and not (self._setting.whole_batch and table.since in batches):
+                held = f"{len(table.units)} units"
                 self._say("leak", in_words(key), "nothing held by who has finished", held)
         return [0 if is_over else end for end, is_over in zip(ends, over, strict=True)]
 

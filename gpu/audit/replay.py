@@ -132,7 +132,7 @@ class Replay:
 
     def _grant(self, step: int, key: Key, first: int, num: int, source: int) -> None:
         if self._take(step, key, self._refs, first, num):
-            self.tables.setdefault(key, Table()).units += range(first, first + num)
+            self.tables.setdefault(key, Table(since=step)).units += range(first, first + num)
 
     def _extend(self, step: int, key: Key, first: int, num: int, source: int) -> None:
         if any(s.first < first + num and first < s.first + s.num for s in self.pending):
@@ -144,7 +144,7 @@ class Replay:
 
         A sequence has in common with another of its request whatever that one has computed there.
         """
-        table, size = self.tables.setdefault(key, Table()), self.block_slots
+        table, size = self.tables.setdefault(key, Table(since=step)), self.block_slots
         for other, parent in self.tables.items():
             if other[0] == key[0] and other != key and first in parent.units:
                 place = parent.place_of(first)

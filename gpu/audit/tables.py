@@ -15,6 +15,7 @@ class Table:
     units: list[int] = field(default_factory=list)
     written: int = 0  # positions [0, written) have been computed, or were found in the pool
     before: int = 0  # the same, before the step in progress
+    since: int = 0  # step of the first grant
 
     def place_of(self, unit: int) -> int:
         """Where a unit of the table will be when it has closed up."""

@@ -10,6 +10,7 @@ from kvtwin.sim.policies.contiguous import Contiguous
 from kvtwin.sim.policies.orca import OrcaOracle
 from kvtwin.sim.policies.paged import Paged
 from kvtwin.sim.policies.slots import Slots
+from kvtwin.sim.policies.static import StaticBatch
 from kvtwin.sim.vllm_v0.group import Branch, Group
 from kvtwin.sim.vllm_v0.policy import VllmV0
 
@@ -85,6 +86,14 @@ class CompactedTooFar(Contiguous):
         self.log = _Shifted(log)
         super()._compact(grower, more)
         self.log = log
+
+
+class PlaceKept(StaticBatch):
+    """The place of the first request is not given back when its batch ends."""
+
+    def free(self, seq: Sequence) -> None:
+        if seq.row:
+            super().free(seq)
 
 
 class NothingExternal(Contiguous):

@@ -160,6 +160,12 @@ def test_a_fault_of_the_executor_is_caught(
             "nothing held by who has finished, found 1",
         ),
         ("faulty_policies:KeptForEver", "static", "leak", "request 0: expected nothing held"),
+        (
+            "manager_faults:PlaceKept",
+            "static",
+            "leak",
+            "request 0: .* by who has finished, found 40",
+        ),
         ("faulty_policies:WrongCount", "paged", "parts", r"free: expected 77 slots .*, found 76"),
         (
             "faulty_policies:GrantsMoreThanItHas",

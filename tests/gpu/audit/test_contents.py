@@ -55,6 +55,16 @@ def test_one_bit_anywhere_makes_a_slot_mixed() -> None:
     assert (index.classify(pools) == MIXED).all()
 
 
+def test_signs_do_not_make_up_for_each_other() -> None:
+    """Of two words of 64 bits, the highest bit."""
+    shape, pools = filled(torch.float16)
+    index = TokenIndex(shape, "cpu")
+    index.learn(IDS)
+    by_slot = pools[1][0].view(torch.int16).flatten(0, 1).flatten(1)
+    by_slot[8, [3, 7]] ^= -(1 << 15)
+    assert np.flatnonzero(index.classify(pools) == MIXED).tolist() == [8]
+
+
 def test_pieces_say_what_is_where() -> None:
     shape, pools = filled(torch.float16)
     index = TokenIndex(shape, "cpu")
