@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Seq
+from itertools import compress
+from operator import and_
 from typing import NamedTuple, Protocol
 
 from .block_pool import NULL_BLOCK, BlockPool, CacheListener
@@ -109,10 +111,12 @@ class CacheManager:
             skipped = group.num_skipped_blocks(hit.num_tokens)
             self.pool.touch(blocks[skipped:])
             request.tables.append([NULL_BLOCK] * skipped + blocks[skipped:])
-        request.num_stored = [len(table) for table in request.tables]
-        if self.listener is not None and hit.num_tokens:
+        num_found = request.num_stored = len(request.tables[0])
+        if self.listener is not None and num_found:
             self.listener.found(request, hit)
-        self._take(request, num_tokens)
+        self._take(request, -(-num_tokens // self._block_size) - num_found)
+        if self._caches:
+            self.store(request, min(num_tokens, request.known))
         return True
 
     def _num_missing(self, hit: Hit, num_tokens: int, whole: bool) -> int:
@@ -134,10 +138,12 @@ class CacheManager:
         num_tokens = min(request.computed + num_tokens, self._max_model_len)
         # All tables of a request have the same length.
         num_missing = -(-num_tokens // self._block_size) - len(request.tables[0])
-        if num_missing * len(self.groups) > len(self.pool.free):
-            return False
-        if num_missing or self._caches:
-            self._take(request, num_tokens)
+        if num_missing > 0:
+            if num_missing * len(self.groups) > len(self.pool.free):
+                return False
+            self._take(request, num_missing)
+        if self._caches:
+            self.store(request, min(num_tokens, request.known))
         return True
 
     def _release_skipped(self, request: Request, num_tokens: int) -> None:
@@ -146,37 +152,29 @@ class CacheManager:
             if blocks:
                 self._release(request, group, blocks)
 
-    def _take(self, request: Request, num_tokens: int) -> None:
-        for group, table in zip(self.groups, request.tables, strict=True):
-            num_missing = -(-num_tokens // self._block_size) - len(table)
-            if num_missing > 0:
-                blocks = self.pool.take(num_missing)
-                table += blocks
-                if self.listener is not None:
-                    self.listener.taken(request, group.number, blocks)
-        if self._caches:
-            self.store(request, min(num_tokens, request.known))
+    def _take(self, request: Request, num_missing: int) -> None:
+        for number, table in enumerate(request.tables):
+            blocks = self.pool.take(num_missing)
+            table += blocks
+            if self.listener is not None:
+                self.listener.taken(request, number, blocks)
 
     def store(self, request: Request, num_tokens: int) -> None:
         """Full blocks among the first `num_tokens` tokens can be found from now on."""
-        end = num_tokens // self._block_size
-        for group in self.groups:
-            if request.num_stored[group.number] < end:
-                self._store(request, group, request.num_stored[group.number], end)
+        begin, end = request.num_stored, num_tokens // self._block_size
+        if begin < end:
+            request.num_stored = end
+            for group in self.groups:
+                self._store(request, group, begin, end)
 
     def _store(self, request: Request, group: FullAttention, begin: int, end: int) -> None:
-        pool, table = self.pool, request.tables[group.number]
+        pool, blocks = self.pool, request.tables[group.number][begin:end]
+        stored = [block != NULL_BLOCK for block in blocks]
         kept = group.is_kept(request, begin, end)
-        stored = [
-            block != NULL_BLOCK and (kept is None or kept[number])
-            for number, block in enumerate(table[begin:end])
-        ]
-        for block, key, is_stored in zip(
-            table[begin:end], group.keys(request, begin, end), stored, strict=True
-        ):
-            if is_stored:
-                pool.store(block, key)
-        request.num_stored[group.number] = end
+        if kept is not None:
+            stored = list(map(and_, stored, kept))
+        for block in compress(zip(blocks, group.keys(request, begin, end), strict=True), stored):
+            pool.store(*block)
         if self.listener is not None:
             self.listener.stored(request, group.number, begin, stored)
 

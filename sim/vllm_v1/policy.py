@@ -57,10 +57,10 @@ class VllmV1(Policy):
         return self._unheld(True)
 
     def largest_free_run(self) -> int:
-        keys = self.pool.keys
-        is_used = np.ones(self.pool.num_blocks + 2, dtype=bool)
-        free = [block for block in self.pool.free if not keys[block]]
-        is_used[1:-1][np.array(free, dtype=np.int64)] = False
+        pool = self.pool
+        is_used = np.ones(pool.num_blocks + 2, dtype=bool)
+        is_cached = np.fromiter(map(bool, pool.keys), dtype=bool, count=pool.num_blocks)
+        is_used[2:-1] = np.array(pool.references[1:], dtype=bool) | is_cached[1:]
         used_blocks = np.flatnonzero(is_used)
         return int((used_blocks[1:] - used_blocks[:-1]).max() - 1) * self.block_slots
 

@@ -26,7 +26,7 @@ class Request:
         "known",  # prompt plus generated tokens
         "max_tokens",
         "num_prompt_tokens",
-        "num_stored",  # by group: leading blocks that have been looked at for storing
+        "num_stored",  # leading blocks that have been looked at for storing
         "numbers",  # of all its full blocks, those of the answer included; see `Chains`
         "offset",
         "placeholders",  # tokens that steps in flight will add to the known ones
@@ -62,7 +62,7 @@ class Request:
         self.numbers: list[int] = []
         self.computed = self.placeholders = self.in_flight = self.stale = self.boundary = 0
         self.tables: list[list[int]] = []
-        self.num_stored: list[int] = []
+        self.num_stored = 0
         self.decodes = self.running = self.preempted = self.ended = False
         self.offset = 0
         self.serial = self.wake_step = self.finish_step = NEVER
