@@ -7,7 +7,7 @@ import pytest
 from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_cases import configs, traces
+from random_cases import config_of, configs, trace_of, traces
 
 from kvtwin.sim import RunConfig, simulate
 from kvtwin.sim.plan import Plan
@@ -157,3 +157,33 @@ def test_parts_and_contents_are_what_tables_say(
     hold()
     assert seen["preemptions"] > 0
     assert (seen["hits"] > 0, seen["shared"] > 0) == (policy == "vllm-v1",) * 2
+
+
+def test_what_was_never_written_can_be_hit_by_priority(tmp_path: Path) -> None:
+    """Request 0 gets 4 tokens in the fourth step, and then request 1 takes its memory in the same step.
+
+    It had 13 tokens computed and would have had 17, so blocks up to 16 tokens can be found, and are, when it returns:
+    3 of those tokens nobody has written. vLLM does the same: see tests/golden/unwritten_hit.
+    """
+    config = config_of(
+        "vllm-v1",
+        num_gpu_blocks_override=11,
+        block_size=2,
+        max_num_batched_tokens=5,
+        max_num_seqs=4,
+        long_prefill_token_threshold=4,
+        scheduling_policy="priority",
+    )
+    engines = []
+
+    def watched(requests: Any, *arguments: Any) -> Watched:
+        requests.priorities = [3, 0]
+        engines.append(Watched(requests, *arguments))
+        return engines[0]
+
+    trace = trace_of([(0, 20, 1), (1, 1, 3)])
+    summary = simulate(trace, config, tmp_path, engine_type=watched, paranoid=True)
+    assert summary["preemptions"] == 1
+    # Its 13 tokens are lost and 16 are found: nothing is computed again.
+    assert summary["recomputed_tokens"] == 0
+    assert engines[0].unwritten_reads == 3
