@@ -2,11 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from itertools import islice
 from typing import Any
 
 from kvtwin.traces import LengthSummary, PrefixHits, TraceSummary
+from kvtwin.traces.formats.checks import shown
 from kvtwin.traces.hits import DEFINITION
 from kvtwin.traces.summary import IDLE_GAP_S
+
+_MOST_KEYS = 12  # --json has them all
 
 
 def info_lines(summary: TraceSummary) -> list[str]:
@@ -19,7 +23,7 @@ def info_lines(summary: TraceSummary) -> list[str]:
         " arrival times",
     ]
     if summary.unknown_keys:
-        lines.insert(3, f"keys not read      {_counts(summary.unknown_keys)}")
+        lines.insert(3, f"keys not read      {_key_counts(summary.unknown_keys)}")
     if summary.rate is None:
         lines.append("rate               none: saturated, all requests arrive at one instant")
     else:
@@ -112,3 +116,10 @@ def _length_line(title: str, lengths: LengthSummary) -> str:
 
 def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{number:,} x {what}" for what, number in counts.items()) or "none"
+
+
+def _key_counts(counts: Mapping[str, int]) -> str:
+    """Keys are whatever stands in the file: any text, and any number of them."""
+    first = [f"{number:,} x {shown(key)}" for key, number in islice(counts.items(), _MOST_KEYS)]
+    num_more = len(counts) - len(first)
+    return ", ".join([*first, f"and {num_more:,} more"] if num_more else first)

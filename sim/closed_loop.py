@@ -14,6 +14,7 @@ import numpy as np
 
 from kvtwin.traces import Trace, UserError, Waits, waits
 from kvtwin.traces.sessions import UNKNOWN_THINK_NS
+from kvtwin.traces.trace import MAX_SPAN_NS
 
 from .queue import NO_ARRIVAL, Waiting, WaitingQueue
 from .requests import UNKNOWN, RequestTable
@@ -27,7 +28,22 @@ def closed_loop_waits(trace: Trace) -> Waits:
             f"--closed-loop needs a trace that says which call waits for which, and in {trace.name} ({trace.format}) "
             "no call waits for another; leave it out, or take a format with sessions"
         )
+    _check_span(trace, found)
     return found
+
+
+def _check_span(trace: Trace, found: Waits) -> None:
+    """Raise UserError if calls cannot but come later than a clock may go: think times add up along a session."""
+    earliest_ns: list[int] = [ns for chunk in trace.chunks for ns in chunk.arrival_ns.tolist()]
+    offsets, awaited, think_ns = (c.tolist() for c in (found.offsets, found.rows, found.think_ns))
+    for row in np.flatnonzero(found.think_ns != UNKNOWN_THINK_NS).tolist():
+        before = awaited[offsets[row] : offsets[row + 1]]
+        earliest_ns[row] = think_ns[row] + max(earliest_ns[other] for other in before)
+        if earliest_ns[row] > MAX_SPAN_NS:
+            raise UserError(
+                f"--closed-loop: in {trace.name}, think times up to request {row} add up to "
+                f"{earliest_ns[row] // 10**9:,} s; the limit is {MAX_SPAN_NS // 10**9:,} s; use a smaller --time-scale"
+            )
 
 
 def loop_counts(waits: Waits) -> dict[str, int]:

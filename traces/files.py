@@ -103,7 +103,7 @@ def write_trace(
     module = _writable(format)
     with whole_file(path, force=force) as file:
         module.write(trace, file)
-    return tuple(what for what in _extras(trace) if what not in module.CARRIES)
+    return tuple(_lost(trace, module))
 
 
 @contextmanager
@@ -149,15 +149,24 @@ def _writable(format: str) -> WritableFormat:
     return cast(WritableFormat, load_format(format))
 
 
+def _lost(trace: Trace, format: WritableFormat) -> list[str]:
+    """What the trace has and the format cannot hold."""
+    lost = [what for what in _extras(trace) if what not in format.CARRIES]
+    content, grain = trace.chunks[0].content, format.CONTENT_TOKENS
+    if content is not None and grain is None:
+        lost.append("content")
+    elif content is not None and content.block_tokens % cast(int, grain):
+        lost.append(f"content inside blocks of {grain} tokens")
+    return lost
+
+
 def _extras(trace: Trace) -> list[str]:
-    """What the trace has beyond arrivals and lengths."""
+    """What the trace has beyond arrivals, lengths and content."""
     extras = []
     if any((chunk.max_tokens != UNKNOWN_MAX_TOKENS).any() for chunk in trace.chunks):
         extras.append("max_tokens")
     if any((chunk.arrival_ns % 10**6).any() for chunk in trace.chunks):
         extras.append("nanoseconds")
-    if trace.chunks[0].content is not None:
-        extras.append("content")
     for name in ("sessions", "priority", "num_samples"):
         if getattr(trace.chunks[0], name) is not None:
             extras.append(name)

@@ -103,6 +103,7 @@ def _units(trace: Trace) -> Int64:
     if trace.chunks[0].sessions is not None:
         parts = [chunk.sessions.session for chunk in trace.chunks if chunk.sessions is not None]
         session = np.concatenate(parts)
-        units = np.where(session == NONE, units, n + session)
+        number = np.unique(session, return_inverse=True)[1]
+        units = np.where(session == NONE, units, n + number)
         units = np.unique(units, return_inverse=True)[1]
     return units

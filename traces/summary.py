@@ -221,8 +221,7 @@ def _session_summary(parts: list[Sessions]) -> SessionSummary | None:
         np.concatenate([getattr(part, name) for part in parts])
         for name in ("session", "after_call", "think_ns", "join_call")
     )
-    num_calls = np.bincount(session[session != NONE])
-    num_calls = num_calls[num_calls > 0]
+    num_calls = np.unique(session[session != NONE], return_counts=True)[1]
     known = think_ns[think_ns != UNKNOWN_THINK_NS]
     return SessionSummary(
         num_sessions=len(num_calls),

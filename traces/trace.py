@@ -185,6 +185,15 @@ class Trace:
         if not (math.isfinite(factor) and factor > 0):
             raise UserError(f"time scale is {factor}; it must be a finite number above 0")
         ratio = Fraction(factor)
+        for chunk in self.chunks:
+            if (
+                chunk.sessions is not None
+                and int(chunk.sessions.think_ns.max()) * ratio > MAX_SPAN_NS
+            ):
+                raise UserError(
+                    f"time scale is {factor}; it stretches a think time of {self.name} beyond the"
+                    f" limit of {MAX_SPAN_NS // 10**9:,} s; use a smaller one"
+                )
         stretched = self._stretched(ratio, f"time scale is {factor}", "smaller")
         return replace(
             stretched,

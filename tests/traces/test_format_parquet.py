@@ -5,9 +5,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from format_cases import failure
+from format_cases import awaited, failure
+from hypothesis import given
+from hypothesis import strategies as st
 
-from kvtwin.traces import open_trace
+from kvtwin.traces import Selection, describe, open_trace, select
 
 PIECE = pa.struct([("stream", pa.int64()), ("start", pa.int64()), ("num_tokens", pa.int32())])
 GOOD = {
@@ -66,6 +68,32 @@ def test_everything_in_two_row_groups(tmp_path: Path) -> None:
         ({"priority": [0, None, 1]}, " row 2: priority is empty"),
         ({"session": [0, -2, 0]}, " row 2: session is -2; it must be at least -1"),
         ({"think_ns": [0, 0, -5]}, " row 3: think_ns is -5;"),
+        (
+            {"think_ns": [-1, 10**18 + 1, 0]},
+            " row 2: think_ns is 1000000000000000001; it must be at",
+        ),
+        (
+            {"num_samples": [1, 1, 10_001]},
+            " row 3: num_samples is 10001; it must be at most 10,000",
+        ),
+        (
+            {
+                "session": [0, 7, 0],
+                "call": [1, 0, 1],
+                "after_call": [-1] * 3,
+                "join_call": [-1] * 3,
+            },
+            " row 3: call is 1; it must be above those of",
+        ),
+        (
+            {
+                "session": [0, 0, 7],
+                "call": [1, 0, 0],
+                "after_call": [0, -1, -1],
+                "join_call": [-1] * 3,
+            },
+            " row 2: call is 0;",
+        ),
         ({"after_call": [-1, 1, -1]}, " row 2: after_call is 1; it must be an earlier call"),
         ({"join_call": [0, -1, -1]}, " row 1: join_call is 0; it must be a later call"),
         ({"drop": ("think_ns",)}, ": column think_ns is missing beside session"),
@@ -78,6 +106,57 @@ def test_everything_in_two_row_groups(tmp_path: Path) -> None:
 )
 def test_broken_rules(tmp_path: Path, changes: dict[str, object], words: str) -> None:
     assert words in failure(write(tmp_path / "t.parquet", **changes))
+
+
+@given(
+    columns=st.fixed_dictionaries(
+        {
+            "session": st.lists(st.sampled_from([-1, 0, 0, 1, 2**63 - 1]), min_size=3, max_size=3),
+            "call": st.lists(st.integers(0, 3), min_size=3, max_size=3),
+            "after_call": st.lists(st.integers(-1, 2), min_size=3, max_size=3),
+            "think_ns": st.lists(st.sampled_from([-1, 0, 5, 10**18]), min_size=3, max_size=3),
+            "join_call": st.lists(st.sampled_from([-1, -1, 1, 2, 3]), min_size=3, max_size=3),
+        }
+    ),
+    rows_in_a_group=st.integers(1, 3),
+)
+def test_any_session_columns_are_refused_or_can_be_used(
+    tmp_path_factory: pytest.TempPathFactory, columns: dict[str, list[int]], rows_in_a_group: int
+) -> None:
+    path = write(tmp_path_factory.getbasetemp() / "s.parquet", rows_in_a_group, **columns)
+    calls = list(zip(columns["session"], columns["call"], strict=True))
+    in_sessions = [call for call in calls if call[0] != -1]
+    is_good = all(
+        before[1] < after[1]
+        for i, after in enumerate(in_sessions)
+        for before in in_sessions[:i]
+        if before[0] == after[0]
+    )
+    is_good &= all(map(int.__lt__, columns["after_call"], columns["call"]))
+    is_good &= all(
+        join in (-1, *range(call + 1, 9))
+        for join, call in zip(columns["join_call"], columns["call"], strict=True)
+    )
+    if not is_good:
+        failure(path)
+        return
+    trace = open_trace(path)
+    row_of = {call: row for row, call in enumerate(calls) if call[0] != -1}
+    for row, (rows, _) in enumerate(awaited(trace)):
+        session, after = columns["session"][row], columns["after_call"][row]
+        named = [row_of.get((session, after))] if session != -1 else []
+        named += [
+            other
+            for other in range(3)
+            if session != -1
+            and columns["session"][other] == session
+            and columns["join_call"][other] == columns["call"][row]
+        ]
+        assert rows == sorted(other for other in named if other is not None)
+    summary = describe(trace).sessions
+    assert summary is not None
+    assert summary.num_sessions == len({session for session, _ in in_sessions})
+    assert select(trace, Selection(sample=1.0)).num_requests == 3
 
 
 def test_content_of_another_type(tmp_path: Path) -> None:

@@ -117,6 +117,38 @@ def test_convert_counts_what_it_leaves_out(tmp_path: Path) -> None:
     assert open_trace(target).chunks[0].arrival_ns.tolist() == [0, 250_000_000]
 
 
+def test_convert_names_what_blocks_blur(tmp_path: Path) -> None:
+    fine, coarse = tmp_path / "fine.jsonl", tmp_path / "coarse.jsonl"
+    row = {"timestamp": 0, "input_length": 600, "output_length": 5}
+    fine.write_text(json.dumps(row | {"hash_ids": list(range(38))}) + "\n")
+    coarse.write_text(json.dumps(row | {"hash_ids": [0, 1]}) + "\n")
+    lost = "content inside blocks of 512 tokens, which mooncake cannot carry"
+    for source, block, is_named in ((fine, 16, True), (coarse, 512, False)):
+        out = tmp_path / f"{source.stem}.out"
+        flags = ("--trace-block-size", block, "--to", "mooncake", "--out", out)
+        assert (lost in run("convert", source, *flags)) == is_named
+    out = tmp_path / "v.csv"
+    printed = run("convert", coarse, "--to", "vidur", "--out", out).splitlines()
+    assert printed[0] == "  not written: content, which vidur cannot carry"
+    parquet = tmp_path / "p.parquet"
+    printed = run(
+        "convert", fine, "--trace-block-size", 16, "--to", "kvtwin-parquet", "--out", parquet
+    )
+    assert "not written" not in printed
+
+
+def test_names_of_keys_are_printed_so_that_a_terminal_is_safe(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    row = {"timestamp": 0, "input_length": 5, "output_length": 5, "hash_ids": [0]}
+    names = ["\ud800", "a\n\x1b[31m", "k" * 50, *map(str, range(20))]
+    path.write_text(json.dumps(row | dict.fromkeys(names, 1)) + "\n")
+    (line,) = [line for line in run("info", path).splitlines() if line.startswith("keys not read")]
+    assert line.isprintable()
+    assert line.count(" x ") == 12
+    assert line.endswith(", and 11 more")
+    assert len(json.loads(run("info", path, "--json"))["unknown_keys"]) == 23
+
+
 def test_errors_are_left_to_the_command_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="does not exist"):
         run("info", tmp_path / "none.csv")

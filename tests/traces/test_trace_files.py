@@ -1,6 +1,7 @@
 """Files as such: compressed, long, folders, and what a reader says beside requests."""
 
 import gzip
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,7 +9,7 @@ import pytest
 from format_cases import column, failure, lengths, read, write
 
 from kvtwin.traces import UserError, open_trace, scan_trace
-from kvtwin.traces.formats import source
+from kvtwin.traces.formats import detect, source
 
 VIDUR = "arrived_at,num_prefill_tokens,num_decode_tokens\n"
 AZURE = "TIMESTAMP,NumImages,ContextTokens,GeneratedTokens\n"
@@ -145,3 +146,29 @@ def test_hexadecimal_in_a_block_of_numbers_is_no_number(tmp_path: Path) -> None:
     assert "line 3: num_decode_tokens is 0x10" in failure(
         tmp_path / "t.csv", VIDUR + "0,1,1\n0,1,0x10\n"
     )
+
+
+@pytest.mark.parametrize("num_tokens", [1, 200_000])
+def test_a_first_line_beyond_the_first_mebibyte(tmp_path: Path, num_tokens: int) -> None:
+    """Agentic rows hold all token ids of a session, and a Weka session may be a line of many."""
+    ids = {"input_tok_ids": list(range(num_tokens)), "output_tok_ids": [7]}
+    call = {"input_toks": num_tokens, "output_toks": 1, **ids}
+    agentic = json.dumps({"arrival_time_ns": 0, "sub_requests": [call]}) + "\n"
+    trace = read(tmp_path / "a.jsonl", agentic * 2)
+    assert trace.format == "llmservingsim"
+    assert lengths(trace) == [(num_tokens, 1)] * 2
+    request = {"t": 0, "type": "n", "in": 64, "out": 1, "hash_ids": [1]}
+    session = {"block_size": 64, "requests": [request], "note": "x" * 10 * num_tokens}
+    for ending in ("\n", ""):
+        trace = read(
+            tmp_path / "w.jsonl", json.dumps(session) + "\n" + json.dumps(session) + ending
+        )
+        assert trace.format == "weka"
+        assert lengths(trace) == [(64, 1)] * 2
+
+
+def test_a_first_line_beyond_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detect, "MAX_LINE_BYTES", 1000)
+    message = failure(tmp_path / "t.jsonl", '{"timestamp": "' + "x" * 1000)
+    assert " line 1: the line has more bytes than the limit of 1,000;" in message
+    assert " line 1: not one complete JSON object" in failure(tmp_path / "t.jsonl", '{"a": "')

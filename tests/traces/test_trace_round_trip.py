@@ -125,7 +125,7 @@ def test_mooncake_has_whole_milliseconds_and_ids_of_blocks(tmp_path: Path) -> No
         np.array([0, 1_999_999, 2 * 10**6]), np.array([600, 600, 512]), ones, ones, content
     )
     lost = write_trace(Trace("t", "any", (chunk,)), tmp_path / "t.jsonl", "mooncake")
-    assert set(lost) == {"nanoseconds", "max_tokens"}
+    assert set(lost) == {"nanoseconds", "max_tokens", "content inside blocks of 512 tokens"}
     assert (tmp_path / "t.jsonl").read_text().splitlines() == [
         '{"timestamp": 0, "input_length": 600, "output_length": 1, "hash_ids": [0, 1]}',
         '{"timestamp": 1, "input_length": 600, "output_length": 1, "hash_ids": [0, 2]}',

@@ -107,6 +107,9 @@ def test_time_scale_stretches_thinking_too() -> None:
         UserError, match=r"time scale is 1e\+18; it stretches t beyond .* a smaller"
     ):
         trace_of([0, S, S]).scale_time(1e18)
+    # Times may be short and think times long.
+    with pytest.raises(UserError, match=r"time scale is 1e\+20; it stretches a think time of t"):
+        trace_of([0, 0, 0], session=[3, 3, 3]).scale_time(1e20)
     with pytest.raises(UserError, match="time scale is -1"):
         trace.scale_time(-1)
 

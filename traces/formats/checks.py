@@ -13,6 +13,7 @@ from ..trace import MAX_SPAN_NS
 
 # Far above any context length in use; a value beyond it is a broken file, not a long prompt.
 MAX_TOKENS = 10_000_000
+MAX_SAMPLES = 10_000  # likewise, of outputs asked of one prompt
 MAX_SPAN_S = MAX_SPAN_NS // 10**9
 
 _DECODER = json.JSONDecoder()  # json.loads guesses encodings first

@@ -6,7 +6,7 @@ from typing import NoReturn
 from ..errors import UserError
 from .checks import fail_at, shown
 from .registry import FORMATS, load_format
-from .source import Head, header_columns
+from .source import MAX_LINE_BYTES, Head, header_columns
 from .table import shown_names
 
 _NAME = re.compile(r"\w{4,}")
@@ -48,6 +48,11 @@ def _fail(head: Head) -> NoReturn:
     first_line = head.first_line
     if first_line.startswith(b"{"):
         if head.row is None:
+            if len(first_line) >= MAX_LINE_BYTES:
+                fail_at(
+                    f"{head.path} line {head.first_line_number}",
+                    f"the line has more bytes than the limit of {MAX_LINE_BYTES:,}",
+                )
             fail_at(f"{head.path} line {head.first_line_number}", "not one complete JSON object")
         seen = f"its first line is the object {shown(first_line.decode(errors='replace'))}"
     else:

@@ -18,6 +18,7 @@ from .table import Table, csv_tables, first_false, to_int64, write_rows
 
 SHAPE = "CSV with arrival_ns, num_prompt_tokens, num_output_tokens"
 CARRIES = frozenset({"nanoseconds", "max_tokens"})
+CONTENT_TOKENS = None
 _TIME = "arrival_ns"
 _COLUMNS = (_TIME, "num_prompt_tokens", "num_output_tokens")
 _MAX_TOKENS = "max_tokens"

@@ -17,20 +17,22 @@ from ..content import Content
 from ..errors import UserError
 from ..sessions import COLUMNS as SESSION_COLUMNS
 from ..trace import UNKNOWN_MAX_TOKENS, Trace, TraceChunk
-from .checks import Clock, shown
+from .checks import MAX_SAMPLES, Clock, shown
 from .parquet_rows import (
     BLOCK_TOKENS_KEY,
     CONTENT,
     CONTENT_IDS,
     MAX_TOKENS_COLUMN,
     PIECE,
+    CallNumbers,
     ParquetRows,
 )
 from .source import Head, Source
 from .table import shown_names
 
 SHAPE = "Parquet with arrival_ns, num_prompt_tokens, num_output_tokens"
-CARRIES = frozenset({"nanoseconds", "max_tokens", "content", "sessions", "priority", "num_samples"})
+CARRIES = frozenset({"nanoseconds", "max_tokens", "sessions", "priority", "num_samples"})
+CONTENT_TOKENS = 1
 _COLUMNS = ("arrival_ns", "num_prompt_tokens", "num_output_tokens")
 _COUNTS = ("priority", "num_samples")
 _OPTIONAL = (MAX_TOKENS_COLUMN, *_COUNTS, *SESSION_COLUMNS, CONTENT, CONTENT_IDS)
@@ -42,7 +44,7 @@ def recognises(head: Head) -> bool:
 
 
 def read(source: Source) -> Iterator[TraceChunk]:
-    clock = Clock("arrival_ns")
+    clock, calls = Clock("arrival_ns"), CallNumbers()
     for table, first_row in _row_groups(source):
         rows = ParquetRows(source, table, first_row)
         prompts, outputs = rows.tokens("num_prompt_tokens"), rows.tokens("num_output_tokens")
@@ -52,9 +54,9 @@ def read(source: Source) -> Iterator[TraceChunk]:
             num_output_tokens=outputs,
             max_tokens=rows.max_tokens(),
             content=rows.content(prompts, outputs),
-            sessions=rows.sessions(),
+            sessions=rows.sessions(calls),
             priority=rows.optional("priority"),
-            num_samples=rows.optional("num_samples", least=1),
+            num_samples=rows.optional("num_samples", 1, MAX_SAMPLES),
         )
 
 

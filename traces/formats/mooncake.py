@@ -19,7 +19,8 @@ from .mooncake_writer import write_mooncake
 from .source import Head, Source
 
 SHAPE = "JSONL with timestamp, input_length, output_length, hash_ids"
-CARRIES = frozenset({"content"})
+CARRIES = frozenset[str]()
+CONTENT_TOKENS = BLOCK_TOKENS
 _KEYS = ("timestamp", "input_length", "output_length", "hash_ids")
 _HINT = "; if the file has blocks of another size, name it with --trace-block-size"
 _MAX_MS = MAX_SPAN_S * 1000
@@ -37,7 +38,7 @@ def read(source: Source) -> Iterator[TraceChunk]:
 
 
 def write(trace: Trace, file: BinaryIO) -> None:
-    write_mooncake(trace, file, BLOCK_TOKENS)
+    write_mooncake(trace, file, CONTENT_TOKENS)
 
 
 def _chunk(source: Source, clock: Clock, rows: list[Row]) -> TraceChunk:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..trace import UNKNOWN_MAX_TOKENS
-from .checks import parsed_json
+from .checks import MAX_SAMPLES, parsed_json
 from .json_value import JsonValue, count_unknown
 from .messages import message_text
 from .source import Source
@@ -46,7 +46,6 @@ _KEYS = frozenset(
 _ERRORS = (2, "STATUS_CODE_ERROR")
 _OTHER = "span that is not an LLM call"
 _FAILED = "failed call"
-_MOST_CHOICES = 10_000
 _NO_TOKENS = "call without prompt or output tokens"
 
 TokenIds = Callable[[str], list[int]]
@@ -102,7 +101,7 @@ def read_span(span: JsonValue, source: Source, tokenize: TokenIds | None) -> Spa
     if end_ns < start_ns:
         span.fail("ends before it starts")
     choices = attributes.get("gen_ai.request.choice.count")
-    num_samples = choices.whole(1, _MOST_CHOICES) if choices else 1
+    num_samples = choices.whole(1, MAX_SAMPLES) if choices else 1
     # Usage counts the tokens of all choices together.
     num_output_tokens = -(-num_output_tokens // num_samples)
     # A count of the server's includes its chat template; then it is not known where the output is.

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -10,7 +11,7 @@ from ..arrays import Int64
 from ..content import Content, content_of_block_ids
 from ..errors import UserError
 from ..sessions import COLUMNS as SESSION_COLUMNS
-from ..sessions import LEAST, Sessions
+from ..sessions import LEAST, NONE, Sessions
 from ..trace import MAX_SPAN_NS, UNKNOWN_MAX_TOKENS
 from .checks import MAX_TOKENS, Clock, fail_at, shown, time_problem, token_problem
 from .source import Source
@@ -21,6 +22,7 @@ CONTENT_IDS = "content_ids"  # of the first version of the format
 BLOCK_TOKENS_KEY = b"kvtwin.content_block_tokens"
 PIECE = pa.struct([("stream", pa.int64()), ("start", pa.int64()), ("num_tokens", pa.int32())])
 _ELEMENT = {CONTENT: PIECE, CONTENT_IDS: pa.uint64()}
+_MOST = {"think_ns": MAX_SPAN_NS}
 
 
 class ParquetRows:
@@ -49,13 +51,13 @@ class ParquetRows:
             kept[said] = self.tokens(MAX_TOKENS_COLUMN, nulls_are=1)[said]
         return kept
 
-    def optional(self, column: str, least: int = -(2**63)) -> Int64 | None:
-        """A column of whole numbers from `least`, or None if there is no such column."""
+    def optional(self, column: str, least: int = -(2**63), most: int = 2**63 - 1) -> Int64 | None:
+        """A column of whole numbers from `least` to `most`, or None if there is no such column."""
         if column not in self._table.column_names:
             return None
         values = self._whole_numbers(column)
         self._check(values >= least, column, values, f"it must be at least {least}")
-        self._check(values <= 2**63 - 1, column, values, "it must be below 2^63")
+        self._check(values <= most, column, values, f"it must be at most {most:,}")
         return np.asarray(values, dtype=np.int64)
 
     def arrivals(self, clock: Clock) -> Int64:
@@ -68,20 +70,22 @@ class ParquetRows:
         times_ns = np.asarray(values, dtype=np.int64)
         return clock.arrivals(times_ns, lambda row: str(values[row]), self.place)
 
-    def sessions(self) -> Sessions | None:
-        """The session columns, all or none."""
+    def sessions(self, calls: "CallNumbers") -> Sessions | None:
+        """The session columns, all or none. `calls` knows the row groups before this one."""
         present = [name for name in SESSION_COLUMNS if name in self._table.column_names]
         if not present:
             return None
         columns: dict[str, Int64] = {}
         for name, least in zip(SESSION_COLUMNS, LEAST, strict=True):
-            column = self.optional(name, least)
+            column = self.optional(name, least, _MOST.get(name, 2**63 - 1))
             if column is None:
                 raise UserError(f"{self._path}: column {name} is missing beside {present[0]}")
             columns[name] = column
         call, after, join = columns["call"], columns["after_call"], columns["join_call"]
         self._check(after < call, "after_call", after, "it must be an earlier call")
         self._check((join > call) | (join == -1), "join_call", join, "it must be a later call")
+        upwards = calls.rise(columns["session"], call)
+        self._check(upwards, "call", call, "it must be above those of earlier rows of its session")
         return Sessions(**columns)
 
     def content(self, num_prompt_tokens: Int64, num_output_tokens: Int64) -> Content | None:
@@ -156,3 +160,23 @@ class ParquetRows:
         bad = np.flatnonzero(~is_good)
         if len(bad):
             fail_at(self.place(int(bad[0])), f"{what} is {values[bad[0]]}; {problem}")
+
+
+class CallNumbers:
+    """The last call of each session so far, row group by row group."""
+
+    def __init__(self) -> None:
+        self._last: dict[int, int] = {}
+
+    def rise(self, session: Int64, call: Int64) -> npt.NDArray[np.bool_]:
+        """Which of the next rows have a number above all before it in their session, shape [n]."""
+        order = np.argsort(session, kind="stable")
+        names, numbers = session[order], call[order]
+        firsts = np.flatnonzero(np.concatenate(([True], names[1:] != names[:-1])))
+        before = np.concatenate(([NONE], numbers[:-1]))
+        before[firsts] = [self._last.get(name, NONE) for name in names[firsts].tolist()]
+        rises = np.ones(len(session), dtype=np.bool_)
+        rises[order] = (numbers > before) | (names == NONE)
+        lasts = np.append(firsts[1:], len(names)) - 1
+        self._last.update(zip(names[firsts].tolist(), numbers[lasts].tolist(), strict=True))
+        return rises

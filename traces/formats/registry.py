@@ -55,8 +55,10 @@ class ReadableFormat(Protocol):
 class WritableFormat(ReadableFormat, Protocol):
     """What the module of a format that can also be written defines."""
 
-    # Those of "nanoseconds", "max_tokens", "content", "sessions", "priority", "num_samples" that it can hold.
+    # Those of "nanoseconds", "max_tokens", "sessions", "priority", "num_samples" that it can hold.
     CARRIES: frozenset[str]
+    # It can hold what prompts are made of by so many tokens, 1: token by token; None: not at all.
+    CONTENT_TOKENS: int | None
 
     def write(self, trace: "Trace", file: BinaryIO) -> None:
         """Writes the trace into an open file."""

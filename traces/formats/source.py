@@ -38,7 +38,8 @@ class Head:
 
     path: Path
     is_folder: bool
-    data: bytes  # at most 1 MiB, decompressed, without byte order mark
+    # Decompressed, without byte order mark: 1 MiB, more if a JSON object on the first line is longer.
+    data: bytes
 
     @cached_property
     def first_line(self) -> bytes:
@@ -187,7 +188,14 @@ def read_head(path: Path) -> Head:
     if path.is_dir():
         return Head(path, True, b"")
     with reading(path) as stream:
-        return Head(path, False, stream.read(_HEAD_BYTES).removeprefix(BOM))
+        data = stream.read(_HEAD_BYTES).removeprefix(BOM)
+        # Of a JSON object on one line nothing is known before it ends.
+        read = data.lstrip()
+        if read.startswith(b"{"):
+            while b"\n" not in read and read and len(data) <= MAX_LINE_BYTES:
+                read = stream.read(_READ_BYTES)
+                data += read
+        return Head(path, False, data)
 
 
 def trace_name(path: Path) -> str:

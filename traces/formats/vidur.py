@@ -19,6 +19,7 @@ from .times import NumberClock
 
 SHAPE = "CSV with num_prefill_tokens, num_decode_tokens, usually arrived_at"
 CARRIES = frozenset({"nanoseconds"})
+CONTENT_TOKENS = None
 _COLUMNS = ("arrived_at", "num_prefill_tokens", "num_decode_tokens")
 _OLD_COLUMNS = ("Time", "PromptTokenCount", "GeneratedTokenCount")
 _DERIVED = ("num_total_tokens", "pd_ratio")  # follow from the others
