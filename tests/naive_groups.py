@@ -95,6 +95,7 @@ class NaiveGroups(GroupPools):
                 self.arrive(self.policy.transfers[0].end_ns)
             else:
                 preempted = True
+                assert self.running[-1] not in done, "a group that has room already is preempted"
                 self.preempt(self.running[-1])
         return preempted
 

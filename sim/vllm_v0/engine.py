@@ -91,7 +91,7 @@ class GroupEngine(GroupScheduler):
         ended = [
             (group, branch) for group, admission, branch in ends if group.admission == admission
         ]
-        for group, branch in sorted(ended, key=lambda end: (end[0].row, end[1].branch)):
+        for group, branch in sorted(ended, key=lambda end: (end[0].arrival, end[1].branch)):
             self._sync(group)
             self._num_seqs -= 1
             self._context -= branch.end

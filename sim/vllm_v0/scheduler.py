@@ -110,8 +110,9 @@ class GroupScheduler(SwappingBatch):
                     self._extend(group)
                 number += 1
             elif self._await_blocks(len(group.branches)):
-                is_due.update(self._pop_due())  # who has come back in the meantime
-                number = 0
+                # Who has come back in the meantime is behind all others, so nobody is asked twice.
+                is_due.update(self._pop_due())
+                assert self.running[number] is group, f"request {group.row} was overtaken"
             else:
                 preempted = True
                 self._preempt(self.running[-1])

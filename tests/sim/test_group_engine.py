@@ -9,7 +9,7 @@ from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive_groups import NaiveGroups
-from random_cases import config_of, run_files, trace_of, traces
+from random_cases import closed_if_possible, config_of, run_files, session_traces, trace_of, traces
 
 from kvtwin.sim import RunConfig, simulate
 from kvtwin.traces import Trace
@@ -73,6 +73,17 @@ def test_both_engines_write_the_same_run(costs: list[str], out_dir: Path) -> Non
     )
     def same(trace: Trace, config: RunConfig, snapshots: bool, decisions: bool) -> None:
         assert_same_run(trace, config, out_dir, snapshots=snapshots, decisions=decisions)
+
+    same()
+
+
+def test_both_engines_write_the_same_run_in_a_closed_loop(costs: list[str], out_dir: Path) -> None:
+    """Requests come in another order than that of their rows."""
+
+    @settings(max_examples=examples(60))
+    @given(trace=session_traces(longest=(3, 14), most=12), config=group_configs(costs))
+    def same(trace: Trace, config: RunConfig) -> None:
+        assert_same_run(trace, closed_if_possible(config, trace), out_dir, decisions=True)
 
     same()
 

@@ -15,7 +15,7 @@ from kvtwin.sim import RunConfig, simulate
 from kvtwin.sim.link import Link, Schedule
 from kvtwin.sim.samples import Sampling, branch_outputs
 from kvtwin.sim.vllm_v0.beams import parents
-from kvtwin.traces import UserError, synthesize
+from kvtwin.traces import Sessions, Trace, UserError, synthesize
 
 
 def decisions(directory: Path) -> list[tuple[Any, ...]]:
@@ -146,6 +146,63 @@ def test_without_room_on_the_host_it_is_recomputed(tmp_path: Path) -> None:
     assert summary["end_ns"] == 8 * STEP_NS
 
 
+def with_samples(trace: Trace, *num_samples: int) -> Trace:
+    (chunk,) = trace.chunks
+    return replace(trace, chunks=(replace(chunk, num_samples=np.array(num_samples)),))
+
+
+def test_who_has_room_already_is_not_asked_again(tmp_path: Path) -> None:
+    """P 1 and O 2, blocks of 1, 6 slots: 3 samples, then 1, then 1.
+
+    After the prompts 3 slots are free, which the samples take; the second finds none, so that the third leaves. When
+    its slot is free the second takes that. The samples would not find 3 then, but they have what they need.
+    """
+    trace = with_samples(trace_of([(0, 1, 2)] * 3), 3, 1, 1)
+    config = config_of(
+        "vllm-v0",
+        block_size=1,
+        num_gpu_blocks_override=6,
+        watermark=0.0,
+        preemption_mode="swap",
+        sample_lengths="equal",
+        swap_space=1.0,
+        cost=f"constant:{STEP_NS}",
+    )
+    summary = simulate(trace, config, tmp_path, paranoid=True)
+    requests = pq.read_table(tmp_path / "requests.parquet").to_pydict()
+    assert requests["num_preemptions"] == [0, 0, 1]
+    copy_ns = config.swap_copy_ns
+    out_ns = in_ns = link_ns(1, copy_ns)
+    second_ns = 2 * STEP_NS + out_ns
+    assert requests["finished_ns"] == [second_ns, second_ns, second_ns + in_ns + STEP_NS]
+    assert summary["num_decode_tokens"] == 5
+
+
+def test_requests_that_end_together_leave_in_order_of_arrival(tmp_path: Path) -> None:
+    """In a closed loop request 2 comes before request 1, which waits for request 0."""
+    trace = trace_of([(0, 1, 1), (0, 1, 2), (1, 1, 2)])
+    (chunk,) = trace.chunks
+    columns = ((0, 0, -1), (0, 1, 0), (-1, 0, -1), (-1, STEP_NS, -1), (-1, -1, -1))
+    sessions = Sessions(*map(np.array, columns))
+    config = config_of(
+        "vllm-v0",
+        closed_loop=True,
+        num_gpu_blocks_override=8,
+        block_size=1,
+        cost=f"constant:{STEP_NS + 1}",
+    )
+    trace = replace(trace, chunks=(replace(chunk, sessions=sessions),))
+    simulate(trace, config, tmp_path, decisions=True, paranoid=True)
+    requests = pq.read_table(tmp_path / "requests.parquet").to_pydict()
+    assert requests["arrival_ns"][1] > requests["arrival_ns"][2]
+    assert requests["finished_ns"][1] == requests["finished_ns"][2]
+    table = pq.read_table(tmp_path / "decisions.parquet").to_pydict()
+    freed = [
+        row for row, action in zip(table["row"], table["action"], strict=True) if action == "free"
+    ]
+    assert list(dict.fromkeys(freed)) == [0, 2, 1]
+
+
 def test_transfers_queue_on_a_link() -> None:
     link = Link(bytes_per_s=3 * 10**9, copy_ns=7, copies_per_block=4, block_bytes=1000)
     assert link.transfer_ns(1) == 334 + 28
@@ -175,8 +232,7 @@ def test_parents_are_drawn_evenly_from_seed_row_and_step(width: int) -> None:
 def test_a_trace_says_how_many_samples_are_asked(tmp_path: Path) -> None:
     """Further samples are as long as outputs of the trace, and no longer than max_tokens; the flag goes first."""
     plain = trace_of([(0, 4, 3, -1), (0, 4, 5, -1), (0, 4, 9, 4)])
-    (chunk,) = plain.chunks
-    trace = replace(plain, chunks=(replace(chunk, num_samples=np.array([1, 4, 3])),))
+    trace = with_samples(plain, 1, 4, 3)
 
     def columns(directory: Path, **fields: Any) -> tuple[list[int], list[int]]:
         config = config_of("vllm-v0", num_gpu_blocks_override=99, block_size=4, **fields)
