@@ -68,7 +68,8 @@ class Prefixes:
         filled = np.repeat(offsets[request] + begins, lengths)
         filled += np.arange(len(filled)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         owner[filled] = np.repeat(self.owners, lengths)
-        return offsets, offsets[owner] + place
+        # An owner may have fewer full blocks here than whoever shares them: its place in `ids` is no name.
+        return offsets, place * len(num_blocks) + owner
 
 
 def find_prefixes(trace: Trace) -> Prefixes:

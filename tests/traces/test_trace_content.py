@@ -1,5 +1,7 @@
 """Content as pieces of streams, shared prefixes and blocks, against token lists compared one by one."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from example_counts import examples
@@ -84,11 +86,13 @@ def test_prefixes_are_those_of_the_first_owner(case: tuple[Trace, list[list[Toke
 
 
 @settings(max_examples=examples(200))
-@given(case=traces(), block_tokens=st.integers(1, 5))
+@given(case=traces(), block_tokens=st.integers(1, 5), data=st.data())
 def test_blocks_are_equal_iff_all_before_them_is(
-    case: tuple[Trace, list[list[Token]]], block_tokens: int
+    case: tuple[Trace, list[list[Token]]], block_tokens: int, data: st.DataObject
 ) -> None:
-    trace, tokens = case
+    """Of as many tokens of each request as anybody asks for: the first to have a block may not be asked for it."""
+    trace, whole = case
+    tokens = [mine[: data.draw(st.integers(0, len(mine)))] for mine in whole]
     num_tokens = np.array([len(mine) for mine in tokens])
     offsets, ids = find_prefixes(trace).block_ids(num_tokens, block_tokens)
     meaning: dict[int, tuple[Token, ...]] = {}
@@ -99,6 +103,17 @@ def test_blocks_are_equal_iff_all_before_them_is(
             prefix = tuple(mine[: place * block_tokens])
             assert meaning.setdefault(block, prefix) == prefix
     assert len(set(meaning.values())) == len(meaning)
+
+
+def test_blocks_first_seen_in_an_answer_are_nobody_elses() -> None:
+    """Request 0 has its third block in its answer, and request 1 is a stranger; 2 and 3 share more with 0."""
+    rows = [[(0, 0, 6)], [(1, 0, 4)], [(0, 0, 6)], [(0, 0, 6)]]
+    trace = trace_of(rows, [3, 4, 6, 6], [4, 1, 1, 1], 4)
+    offsets, ids = find_prefixes(trace).block_ids(np.array([3, 4, 6, 6]), 2)
+    of_row = [ids[a:b].tolist() for a, b in pairwise(offsets)]
+    assert of_row[2] == of_row[3]
+    assert of_row[2][:1] == of_row[0]
+    assert len({*of_row[1], *of_row[2]}) == 5
 
 
 @given(case=traces(), block_tokens=st.integers(1, 4))

@@ -48,8 +48,8 @@ def _dense_ids(
     ends = np.flatnonzero(rests > 0)
     owners = prefixes.owners_of(num_prompt_tokens - 1)[ends]
     keys = np.stack([owners, num_prompt_tokens[ends]])
-    # Full blocks have ids below the number of full blocks.
-    ids[is_partial] = full_offsets[-1] + np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1)
+    beyond_full = full_ids.max(initial=-1) + 1
+    ids[is_partial] = beyond_full + np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1)
     _, first_places, codes = np.unique(ids, return_index=True, return_inverse=True)
     ranks = np.empty(len(first_places), dtype=np.int64)
     ranks[np.argsort(first_places)] = np.arange(len(first_places))
