@@ -113,7 +113,8 @@ def prefill_traffic(
 ) -> Traffic:
     """Traffic of causal attention of the last `query_lens` tokens of each context.
 
-    Each tile of `query_tile_tokens` reads the keys that its tokens see, in tiles of `tile_tokens`.
+    Each tile of `query_tile_tokens` reads the keys that its tokens see, in tiles of `tile_tokens`;
+    tokens in front of their context (padding has a context of 0) see none.
     Looking up which sequence a tile belongs to (starts, lengths) is not counted.
     """
     read: Counter[str] = Counter()
@@ -123,8 +124,9 @@ def prefill_traffic(
             num_queries = min(query_tile_tokens, query_len - first_query)
             end = num_cached + first_query + num_queries
             first = max(num_cached + first_query - shape.window + 1, 0) if shape.window else 0
-            read["k"] += (end - first) * shape.kv_row_bytes
-            read["v"] += (end - first) * shape.kv_row_bytes
+            num_seen = max(end - first, 0)
+            read["k"] += num_seen * shape.kv_row_bytes
+            read["v"] += num_seen * shape.kv_row_bytes
             read["tables"] += _table_bytes(first, end, tile_tokens, shape)
             read["sinks"] += shape.num_heads * SINK_BYTES * shape.has_sinks
     num_tokens = sum(query_lens)

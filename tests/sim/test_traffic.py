@@ -79,6 +79,19 @@ def test_a_prefill_by_hand() -> None:
     assert cut.read_bytes["k"] == (4 + 2) * 40
 
 
+def test_queries_that_see_nothing_read_no_keys() -> None:
+    """Seven tokens of padding in tiles of 3: queries and outputs, and not less than no keys."""
+    prompt = prefill_traffic([4], [10], SHAPE, tile_tokens=16, query_tile_tokens=3)
+    padded = prefill_traffic([4, 7], [10, 0], SHAPE, tile_tokens=16, query_tile_tokens=3)
+    more = {"query": 7 * 120}
+    assert {n: padded.read_bytes[n] - prompt.read_bytes[n] for n in prompt.read_bytes} == {
+        name: more.get(name, 0) for name in prompt.read_bytes
+    }
+    # Of 6 tokens in front of a context of 2 the last two see 1 and 2 keys: the second tile's.
+    short = prefill_traffic([6], [2], SHAPE, tile_tokens=16, query_tile_tokens=3)
+    assert short.read_bytes["k"] == 2 * 40
+
+
 def test_a_decode_is_a_prefill_of_one_token() -> None:
     decode = decode_traffic([37], SHAPE, tile_tokens=16)
     prefill = prefill_traffic([1], [37], SHAPE, tile_tokens=16, query_tile_tokens=4)
