@@ -52,7 +52,7 @@ def _axes(kernel: str) -> dict[str, tuple[Any, ...]]:
     """What is varied alone, around the plain case."""
     axes: dict[str, tuple[Any, ...]] = {"dtype": DTYPES, "head_dim": HEAD_DIMS}
     if kernel == "merge_partials":
-        return axes | {"sinks": (True,), "num_splits": (1, 2, 3, 16, 33)}
+        return axes | {"sinks": (True,), "num_splits": (2, 3, 16, 33)}
     axes["num_kv_heads"] = (1, 3)
     if kernel != "contiguous_decode":
         axes |= {"block_size": BLOCK_SIZES, "layout": LAYOUTS[1:]}
@@ -71,7 +71,8 @@ def _more(kernel: str, plain: Case) -> Iterator[Case]:
             yield replace(split, is_quick=num_splits == 3)
             if num_splits in (2, 16):
                 yield replace(split, sinks=True, window=17)
-        yield replace(plain, context_lens=LONG_LENS, tile_tokens=0, num_splits=2)
+        long = replace(plain, context_lens=LONG_LENS, tile_tokens=0, num_splits=2)
+        yield from (replace(long, dtype=dtype) for dtype in ("float16", *DTYPES))
         yield replace(plain, context_lens=(0, 0, 0), sinks=True)
         # More sequences than torch takes at a time, in no order.
         many = tuple((7 * number) % 45 for number in range(20))
@@ -79,8 +80,10 @@ def _more(kernel: str, plain: Case) -> Iterator[Case]:
     if kernel == "paged_prefill":
         prompts = {"context_lens": (9, 9, 33), "query_lens": (9, 5, 33)}
         yield replace(plain, num_padding=5, is_quick=True)
+        yield replace(plain, num_padding=20, sinks=True)  # more than a tile of it
         yield replace(plain, **prompts, window=4, sinks=True, soft_cap=5.0)
-        yield replace(plain, context_lens=(100, 70), query_lens=(90, 70), tile_tokens=0)
+        long = replace(plain, context_lens=(100, 70), query_lens=(90, 70), tile_tokens=0)
+        yield from (replace(long, dtype=dtype) for dtype in ("float16", *DTYPES))
     if kernel == "store_kv":
         yield replace(plain, num_padding=3, is_quick=True)
         # More heads than a program takes, of which the last takes one.

@@ -84,6 +84,23 @@ def test_a_wrong_operation_fails_its_case(case: Case, change: Any) -> None:
     assert not run_case(case, wrong(case.kernel, change)).passed
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("context_len", [300, 257])
+def test_one_wrong_key_of_many_fails(context_len: int, dtype: str) -> None:
+    """The last of a tile is read as the one before it, among rows of few keys and large outputs."""
+
+    def repeats_a_key(operation: Any, **arguments: Any) -> Any:
+        table = arguments["block_tables"][arguments["context_lens"].tolist().index(context_len)]
+        pools = {name: arguments[name].clone() for name in ("k_pool", "v_pool")}
+        for pool in pools.values():
+            pool[table[3], 15] = pool[table[3], 14]  # token 63 of blocks of 16
+        return operation(**arguments | pools)
+
+    case = Case("paged_decode", dtype, context_lens=(300, 257, 64, 1))
+    assert run_case(case, Backend("torch", torch_ops, "cpu")).passed
+    assert not run_case(case, wrong("paged_decode", repeats_a_key)).passed
+
+
 @pytest.mark.parametrize(
     ("probe", "case", "change"),
     [

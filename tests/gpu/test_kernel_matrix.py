@@ -58,6 +58,11 @@ def test_no_axis_is_missing(kernel: str) -> None:
         assert any(0 in case.context_lens for case in CASES if case.kernel == kernel)
 
 
+def test_no_case_is_there_twice() -> None:
+    names = [(case.kernel, case.label) for case in CASES]
+    assert len(names) == len(set(names))
+
+
 def test_the_quick_check_has_every_kernel_and_axis() -> None:
     quick = matrix(quick=True)
     assert {case.kernel for case in quick} == set(KERNELS)

@@ -27,7 +27,7 @@ def attention_cases(draw: st.DrawFn, kernel: str) -> Case:
         group=draw(st.integers(1, 9)),
         context_lens=tuple(context_lens),
         query_lens=tuple(query_lens),
-        num_padding=0 if is_decode else draw(st.integers(0, 3)),
+        num_padding=0 if is_decode else draw(st.integers(0, 40)),
         window=draw(st.integers(0, 70)),
         soft_cap=draw(st.sampled_from([0.0, 0.0, 1.5, 30.0])),
         sinks=draw(st.booleans()),
