@@ -18,6 +18,7 @@ from .tools.compile_cases import CompileCase, compile_cases
 from .tools.fake_driver import compile_only
 from .tools.machine_code import MachineCode, machine_code
 
+COMMAND = "python -m kvtwin.gpu.compile_table"
 # Largest shared memory of a thread block in bytes (CUDA C++ Programming Guide, technical
 # specifications per compute capability: 163 KB for 8.0, 227 KB for 9.0).
 MAX_SHARED_BYTES = {80: 163 * 1024, 90: 227 * 1024}
@@ -74,15 +75,15 @@ def broken_limits(case: CompileCase, arch: int, kernel_name: str, code: MachineC
     return broken
 
 
-def render(rows: Sequence[CompiledRow], archs: Sequence[int]) -> str:
-    """Return the report."""
+def render(rows: Sequence[CompiledRow], archs: Sequence[int], command: str = COMMAND) -> str:
+    """Return the report of what `command` compiled."""
     num_broken = sum(bool(row.broken_limits) for row in rows)
     num_spilling = sum(row.code.num_spills > 0 for row in rows)
     names = " and ".join(f"sm_{arch}" for arch in archs)
     lines = [
         "# Compiled kernels",
         "",
-        "`.venv/bin/python -m kvtwin.gpu.compile_table`",
+        f"`.venv/bin/{command}`",
         "",
         f"Compiled for {names} by triton {triton.__version__} on a machine without a GPU, through the wrappers, with",
         "the argument specialisation of a launch. **Nothing here was run or measured on a GPU.** Held to limits in",
@@ -140,13 +141,18 @@ def _as_json(row: CompiledRow) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compile, write or print, and return 1 if a limit is broken."""
-    parser = argparse.ArgumentParser(prog="python -m kvtwin.gpu.compile_table")
+    parser = argparse.ArgumentParser(prog=COMMAND)
     parser.add_argument("--arch", type=int, nargs="+", choices=sorted(MAX_SHARED_BYTES))
     parser.add_argument("--quick", action="store_true", help="a few cases of each kernel")
     parser.add_argument("--json", action="store_true", help="print one object, write nothing")
     parser.add_argument("--out", type=Path, default=Path("reports/kernels-compiled.md"))
     options = parser.parse_args(arguments)
-    archs = options.arch or sorted(MAX_SHARED_BYTES)
+    if not options.json and (options.out.is_dir() or not options.out.parent.is_dir()):
+        parser.error(f"--out {options.out}: must be a file in a folder that exists")
+    archs = sorted(set(options.arch or MAX_SHARED_BYTES))
+    command = COMMAND + " --quick" * options.quick
+    if options.arch:
+        command += f" --arch {' '.join(map(str, archs))}"
     try:
         rows = list(compiled_rows(list(compile_cases(is_quick=options.quick)), archs))
     except RuntimeError as error:
@@ -155,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.json:
         print(json.dumps({"triton": triton.__version__, "rows": [_as_json(row) for row in rows]}))
     else:
-        options.out.write_text(render(rows, archs), encoding="utf-8")
+        options.out.write_text(render(rows, archs, command), encoding="utf-8")
         print(f"{len(rows)} compiled, written to {options.out}")
     for row in rows:
         for phrase in row.broken_limits:

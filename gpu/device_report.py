@@ -75,17 +75,36 @@ def render(lines: Iterable[dict[str, Any]]) -> Iterator[str]:
         yield "\nThe run did not come to its end."
 
 
+def read_lines(text: str) -> list[dict[str, Any]]:
+    """What a run wrote, less a last line that it was cut off in. Raises ValueError, one line."""
+    lines: list[dict[str, Any]] = []
+    for number, line in enumerate(text.splitlines(keepends=True), 1):
+        if not line.endswith("\n"):
+            break
+        try:
+            content = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"line {number} is no JSON ({error})") from None
+        if not isinstance(content, dict) or "kind" not in content:
+            raise ValueError(f"line {number} is no object with a kind")
+        lines.append(content)
+    return lines
+
+
 def main(arguments: list[str]) -> int:
     """Print the report of the file named; return 2, after one line, where there is none to read."""
     if len(arguments) != 1:
         print(USAGE, file=sys.stderr)
         return 2
     try:
-        text = Path(arguments[0]).read_text(encoding="utf-8")
+        report = list(render(read_lines(Path(arguments[0]).read_text(encoding="utf-8"))))
     except OSError as error:
         print(f"{arguments[0]}: {error.strerror}; {USAGE}", file=sys.stderr)
         return 2
-    for line in render(map(json.loads, text.splitlines())):
+    except (ValueError, KeyError, TypeError) as error:  # of what a line lacks, or has too much
+        print(f"{arguments[0]}: not written by device_run.py: {error}; {USAGE}", file=sys.stderr)
+        return 2
+    for line in report:
         print(line)
     return 0
 

@@ -13,6 +13,7 @@ the torch operations, whose step times are those of a CPU.
 """
 
 import argparse
+import math
 import os
 import sys
 import tempfile
@@ -20,23 +21,39 @@ from importlib import import_module
 from pathlib import Path
 
 DEFAULT_SECONDS = 450.0
+NEEDED = ("torch", "triton", "numpy")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run, and return the exit code: 1 if anything failed or too little was checked."""
+    """Run, and return the exit code: 1 if anything failed or too little was checked.
+
+    What cannot begin ends with exit code 2, and leaves no file.
+    """
     parser = argparse.ArgumentParser(description="Check, calibrate, validate and time on a GPU.")
     parser.add_argument("out", type=Path, metavar="OUT.jsonl")
     parser.add_argument("--seconds", type=float, default=DEFAULT_SECONDS)
     parser.add_argument("--dry-run", action="store_true")
     options = parser.parse_args(arguments)
+    if not 0.0 <= options.seconds < math.inf:
+        parser.error(f"--seconds {options.seconds}: must be a number of 0 or more")
     if options.dry_run:
         os.environ["TRITON_INTERPRET"] = "1"
-    with tempfile.TemporaryDirectory() as links, options.out.open("w", encoding="utf-8") as file:
+    with tempfile.TemporaryDirectory() as links:
         # The packages are folders of generic names; this is what installing them amounts to.
         (Path(links) / "kvtwin").symlink_to(Path(__file__).resolve().parents[1])
         sys.path.insert(0, links)
-        run = import_module("kvtwin.gpu.timed_run").timed_run
-        return int(run(file, options.seconds, options.dry_run))
+        try:
+            run = import_module("kvtwin.gpu.timed_run").timed_run
+        except ModuleNotFoundError as error:
+            if error.name not in NEEDED:
+                raise
+            parser.error(f"{error.name} is not installed; {', '.join(NEEDED)} are needed")
+        try:
+            file = options.out.open("w", encoding="utf-8")
+        except OSError as error:
+            parser.error(f"{options.out}: {error.strerror}")
+        with file:
+            return int(run(file, options.seconds, options.dry_run))
 
 
 if __name__ == "__main__":

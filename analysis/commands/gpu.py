@@ -52,7 +52,7 @@ def check(
 
     from ..printing import print_json
 
-    chosen = kernel or list(KERNELS)
+    chosen = list(dict.fromkeys(kernel or KERNELS))
     for name in chosen:
         if name not in KERNELS:
             raise UserError(f"--kernel {name}: no such kernel; choose from {', '.join(KERNELS)}")
@@ -83,7 +83,10 @@ def check(
 
 @app.command()
 def bench(as_json: JsonOption = False) -> None:
-    """Time decode on a GPU: bytes per second, against contiguous KV and torch's attention."""
+    """Time decode on a GPU: bytes per second, against contiguous KV and torch's attention.
+
+    A timing that fails is a line on stderr, and the next one runs; exit code 1 then.
+    """
     if _choose(None) != "cuda":
         raise UserError(
             "gpu bench needs a CUDA device and torch finds none; gpu check runs without one"
@@ -96,11 +99,18 @@ def bench(as_json: JsonOption = False) -> None:
     from ..printing import print_json
 
     rows = []
+    failures = []
+
+    def failed(configuration: str, error: Exception) -> None:
+        failures.append(configuration)
+        message = " ".join(str(error).split())
+        typer.echo(f"FAILED: {configuration}: {type(error).__name__}: {message}", err=True)
+
     try:
         with backends("cuda"):
             if not as_json:
                 print(BENCH_HEADER)
-            for row in run_bench(bench_shapes(), "cuda", time_on_gpu):
+            for row in run_bench(bench_shapes(), "cuda", time_on_gpu, failed=failed):
                 rows.append(row)
                 if not as_json:
                     print(bench_line(row), flush=True)
@@ -108,6 +118,8 @@ def bench(as_json: JsonOption = False) -> None:
         raise UserError(str(error)) from error
     if as_json:
         print_json({"rows": [row.to_dict() for row in rows]})
+    if failures:
+        raise typer.Exit(1)
 
 
 def _choose(device: str | None) -> str:

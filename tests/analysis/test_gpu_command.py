@@ -47,6 +47,15 @@ ops.copy_blocks = copy_blocks
 """
 
 
+def test_a_kernel_named_twice_is_checked_once() -> None:
+    named = ("--kernel", "merge_partials")
+    done = kvtwin("gpu", "check", "--quick", *named, *named, "--json")
+    assert done.returncode == 0, done.stderr
+    results = json.loads(done.stdout)["results"]
+    told = [(result["backend"], result["configuration"]) for result in results]
+    assert len(told) == len(set(told)) > 0
+
+
 def test_a_failure_has_exit_code_1() -> None:
     """Copies in the wrong direction, in torch alone: the kernels pass beside it."""
     done = kvtwin("gpu", "check", "--quick", "--kernel", "copy_blocks", before=BREAK)
@@ -99,6 +108,17 @@ def test_a_gpu_without_compiled_kernels_is_one_line(
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
     assert message in line
+
+
+def test_timings_that_fail_are_a_line_each() -> None:
+    """Of a device that is not there after all, whatever is timed."""
+    done = kvtwin("gpu", "bench", "--json", before=HAS_CUDA)
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["rows"] == []
+    first, *lines = done.stderr.splitlines()
+    assert first.startswith("FAILED: read: ")
+    assert len(lines) > 10
+    assert all(line.startswith("FAILED: BenchShape(num_seqs=") for line in lines)
 
 
 def test_without_torch_it_says_what_to_install() -> None:

@@ -1,12 +1,15 @@
 """A limit of compiled code that is broken is named, whichever it is."""
 
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from kvtwin.gpu.compile_table import CompiledRow, broken_limits, render
+from kvtwin.gpu import compile_table
+from kvtwin.gpu.compile_table import CompiledRow, broken_limits, main, render
 from kvtwin.gpu.tools.compile_cases import CompileCase, compile_cases
 from kvtwin.gpu.tools.machine_code import MachineCode
 
@@ -88,6 +91,38 @@ def test_all_cases_cover_every_axis() -> None:
 def test_quick_cases_are_some_of_all_cases() -> None:
     quick, every = (set(compile_cases(is_quick=is_quick)) for is_quick in (True, False))
     assert quick < every
+
+
+@pytest.mark.parametrize("out", [".", "none/table.md"])
+def test_where_nothing_can_be_written_nothing_is_compiled(
+    out: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--out", str(tmp_path / out)])
+    assert ended.value.code == 2
+    (*_, line) = capsys.readouterr().err.splitlines()
+    assert line.endswith("must be a file in a folder that exists")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "archs"), [([], [80, 90]), (["--quick", "--arch", "90", "90"], [90])]
+)
+def test_a_report_of_less_says_so(
+    flags: list[str], archs: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which command it is of; nothing is compiled here."""
+
+    def compiled(cases: Any, wanted: Any) -> Iterator[CompiledRow]:
+        assert wanted == archs
+        yield CompiledRow(HALF, 90, "decode_kernel", GOOD, [])
+
+    monkeypatch.setattr(compile_table, "compiled_rows", compiled)
+    out = tmp_path / "table.md"
+    assert main([*flags, "--out", str(out)]) == 0
+    told = " --quick --arch 90" if flags else ""
+    command = f"`.venv/bin/python -m kvtwin.gpu.compile_table{told}`"
+    assert out.read_text(encoding="utf-8").splitlines()[2] == command
 
 
 def test_the_report_counts_and_names_what_is_beyond_a_limit() -> None:

@@ -104,6 +104,46 @@ def test_a_cut_off_run_has_a_report_that_says_so(dry: list[dict[str, Any]]) -> N
     assert "The run did not come to its end." in text
 
 
+def test_a_run_killed_in_a_line_has_a_report_of_the_others(
+    dry: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "run.jsonl"
+    written = [json.dumps(line) + "\n" for line in dry[:5]]
+    for cut in ("".join(written)[:-1], "".join(written)[: -len(written[-1]) + 9]):
+        file.write_text(cut, encoding="utf-8")
+        assert main([str(file)]) == 0
+        assert capsys.readouterr().out.splitlines() == "\n".join(render(dry[:4])).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "before", "message"),
+    [
+        (["none/run.jsonl", "--dry-run"], "", "none/run.jsonl: No such file or directory"),
+        (["run.jsonl", "--seconds", "nan"], "", "--seconds nan: must be a number of 0 or more"),
+        (["run.jsonl", "--seconds", "-1"], "", "--seconds -1.0: must be a number of 0 or more"),
+        (
+            ["run.jsonl", "--dry-run"],
+            "import sys; sys.modules['triton'] = None",
+            "triton is not installed; torch, triton, numpy are needed",
+        ),
+    ],
+)
+def test_what_cannot_begin_is_told_and_leaves_no_file(
+    arguments: list[str], before: str, message: str, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", f"{before}\n{SCRIPT}", *arguments],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1] == f"device_run.py: error: {message}"
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_no_time_leaves_one_line_of_each(tmp_path: Path) -> None:
     """At least one check and one timing, then the limit is obeyed."""
     code, lines = device_run(tmp_path, "--dry-run", "--seconds", "0")
@@ -231,6 +271,27 @@ def test_a_prediction_that_fails_fails_the_run(monkeypatch: pytest.MonkeyPatch) 
     assert not [line for line in lines if line["kind"] == "error"]
     assert not lines[-1]["all_passed"]
     assert "- at once, paged: largest error: predicted 0.00, measured " in "\n".join(render(lines))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"hello\n", "line 1 is no JSON (Expecting value: line 1 column 1 (char 0))"),
+        (b'{"kind": "end"}\n[1]\n', "line 2 is no object with a kind"),
+        (b'{"kind": "check"}\n', "'backend'"),
+        (b"\xff\n", "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
+    ],
+)
+def test_another_file_is_refused_in_one_line(
+    content: bytes, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "other.jsonl"
+    file.write_bytes(content)
+    assert main([str(file)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    (line,) = printed.err.splitlines()
+    assert line.startswith(f"{file}: not written by device_run.py: {message}; usage: ")
 
 
 @pytest.mark.parametrize(
