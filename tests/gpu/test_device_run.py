@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kvtwin.gpu.device_report import main, render
+from kvtwin.gpu.device_report import render
 
 ROOT = Path(__file__).parents[2]
 # Everything of the project's own dependencies but numpy, torch and triton.
@@ -102,17 +102,6 @@ def test_a_cut_off_run_has_a_report_that_says_so(dry: list[dict[str, Any]]) -> N
     assert "The timings did not come to their end." in text
     assert "The checks did not come to their end." in text
     assert "The run did not come to its end." in text
-
-
-def test_a_run_killed_in_a_line_has_a_report_of_the_others(
-    dry: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "run.jsonl"
-    written = [json.dumps(line) + "\n" for line in dry[:5]]
-    for cut in ("".join(written)[:-1], "".join(written)[: -len(written[-1]) + 9]):
-        file.write_text(cut, encoding="utf-8")
-        assert main([str(file)]) == 0
-        assert capsys.readouterr().out.splitlines() == "\n".join(render(dry[:4])).splitlines()
 
 
 @pytest.mark.parametrize(
@@ -271,43 +260,3 @@ def test_a_prediction_that_fails_fails_the_run(monkeypatch: pytest.MonkeyPatch) 
     assert not [line for line in lines if line["kind"] == "error"]
     assert not lines[-1]["all_passed"]
     assert "- at once, paged: largest error: predicted 0.00, measured " in "\n".join(render(lines))
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"hello\n", "line 1 is no JSON (Expecting value: line 1 column 1 (char 0))"),
-        (b'{"kind": "end"}\n[1]\n', "line 2 is no object with a kind"),
-        (b'{"kind": "check"}\n', "'backend'"),
-        (b"\xff\n", "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
-    ],
-)
-def test_another_file_is_refused_in_one_line(
-    content: bytes, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "other.jsonl"
-    file.write_bytes(content)
-    assert main([str(file)]) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    (line,) = printed.err.splitlines()
-    assert line.startswith(f"{file}: not written by device_run.py: {message}; usage: ")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [([], "usage: "), (["none.jsonl"], "none.jsonl: No such file or directory; usage: ")],
-)
-def test_no_run_to_report_is_one_line(
-    arguments: list[str],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(arguments) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    (line,) = printed.err.splitlines()
-    assert line.startswith(message)
