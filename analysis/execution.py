@@ -56,7 +56,12 @@ def write_execution(
 
     In the place of a cost model run.json says what the steps were measured with.
     """
-    summary = execution.summary | {"calibrated": True, "executed_with": backend.name}
+    hits = execution.executor.unwritten_hits
+    summary = execution.summary | {
+        "calibrated": True,
+        "executed_with": backend.name,
+        "num_unwritten_hit_tokens": sum(len(hit.positions) for hit in hits),
+    }
     none = CostTerm("none", 0, (0,) * len(TOTALS))
     note = f"executed: steps were measured with {backend.name} on {backend.device}"
     measured = CostModel(f"measured with {backend.name}", True, (none,), (note,))
@@ -66,11 +71,19 @@ def write_execution(
     return summary
 
 
-def executed_facts(facts: dict[str, Any], config: RunConfig, backend: str) -> dict[str, Any]:
+def executed_facts(
+    facts: dict[str, Any], config: RunConfig, summary: Mapping[str, Any]
+) -> dict[str, Any]:
     """Facts of a run whose steps were measured: the cost model had no part in it."""
     unused = load_cost(config).notes
     notes = [note for note in facts["notes"] if note not in unused]
-    return facts | {"config": facts["config"] | {"cost": f"measured ({backend})"}, "notes": notes}
+    if num_tokens := summary["num_unwritten_hit_tokens"]:
+        notes.append(
+            f"{num_tokens:,} tokens that the policy found in the pool had never been written; "
+            "they were computed when they were needed"
+        )
+    cost = f"measured ({summary['executed_with']})"
+    return facts | {"config": facts["config"] | {"cost": cost}, "notes": notes}
 
 
 def shape_facts(shape: "ContentShape", model: str, block_size: int) -> Mapping[str, Any]:

@@ -3,9 +3,9 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kvtwin.gpu.devices import device_name
 from kvtwin.gpu.twin.execution import content_shape
@@ -23,7 +23,7 @@ from kvtwin.gpu.twin.validation import PolicyValidation, Validation
 from kvtwin.sim import RunConfig, load_cost
 from kvtwin.sim.drive import drive
 from kvtwin.sim.run_directory import write_json, write_run
-from kvtwin.traces import Trace
+from kvtwin.traces import Trace, UserError
 
 from .calibration import typed_command, versions
 from .device_flags import DeviceFlags
@@ -63,6 +63,8 @@ def validate_policies(
         foresights[name] = foresee(
             trace, dataclasses.replace(config, policy=name), drive, paranoid=paranoid
         )
+        if not foresights[name].summary["num_finished"]:
+            raise UserError(_nothing_to_execute(foresights[name].summary))
         _write_prediction(out / PREDICTED / run_dir_name(name), foresights[name])
     # From here on nothing that was predicted can change without showing.
     predicted = {name: foresight.to_dict() for name, foresight in foresights.items()}
@@ -113,6 +115,15 @@ def validate_policies(
     )
     validation.save(out / VALIDATION_JSON)
     return validation
+
+
+def _nothing_to_execute(summary: Mapping[str, Any]) -> str:
+    first = summary["rejections"][0]
+    return (
+        f"under {summary['policy']} all {summary['num_requests']:,} requests are rejected, the first because of "
+        f"{first['reason']} ({first['value']:,}, the limit is {first['limit']:,}), so there is nothing to execute; "
+        "use a larger pool or --max-model-len, or shorter requests"
+    )
 
 
 def _write_prediction(out: Path, foresight: Foresight) -> None:

@@ -83,7 +83,7 @@ def run(
     if flags.device is not None:
         from ..execution import executed_facts
 
-        facts = executed_facts(facts, config, summary["executed_with"])
+        facts = executed_facts(facts, config, summary)
     if as_json:
         note = latency_note(calibrated=summary["calibrated"], saturated=facts["trace"]["saturated"])
         print_json({**facts, "latency_note": note, "summary": summary})

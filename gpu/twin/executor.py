@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -18,18 +19,21 @@ from .follower import DecisionFollower
 from .pool import DevicePool
 from .scratch import Scratch
 from .step import put_on_device, run_step
-from .tables import Key
+from .tables import Key, in_words
 
 
 class Clock(Protocol):
     """Says when a step ended, and when somebody arrives."""
 
     def end_ns(self, step: int, start_ns: int, measured_ns: int) -> int:
-        """When step number `step`, begun at `start_ns`, ended: later than that."""
+        """When step number `step`, begun at `start_ns`, ended: later than that.
+
+        A step begins when what it needs has arrived, `ready_ns` of its plan.
+        """
         ...
 
     def wait_until(self, arrival_ns: int) -> int:
-        """Nothing runs until `arrival_ns`. Returns the time then, not before that."""
+        """Nothing runs until `arrival_ns`, of a request or of blocks. Returns the time then, not before that."""
         ...
 
 
@@ -57,11 +61,26 @@ class Observer(Protocol):
 
 @dataclass(frozen=True)
 class StepTime:
-    """How long a step took. `totals`: of its plan, in the order of `kvtwin.sim.cost.TOTALS`."""
+    """How long a step took from its begin on. `totals`: of its plan, in the order of `kvtwin.sim.cost.TOTALS`."""
 
     start_ns: int
     totals: tuple[int, ...]
     measured_ns: int
+
+
+@dataclass(frozen=True)
+class UnwrittenHit:
+    """Positions that a sequence was said to find in the pool when step number `step` began, and nobody had written."""
+
+    step: int
+    key: Key
+    positions: Int64
+
+    def __str__(self) -> str:
+        return (
+            f"step {self.step}, {in_words(*self.key)}: {len(self.positions)} of the tokens found in the pool, "
+            f"the first at position {self.positions[0]}, were never written; computed now"
+        )
 
 
 class DeviceExecutor:
@@ -95,6 +114,7 @@ class DeviceExecutor:
         self.heirs: set[Key] = set()  # sequences that went on from another one of their request
         self.observers: list[Observer] = []
         self.times: list[StepTime] = []
+        self.unwritten_hits: list[UnwrittenHit] = []
         self.work_log: list[Int64] = []
 
     def execute(self, plan: Plan) -> list[int]:
@@ -105,6 +125,10 @@ class DeviceExecutor:
         firsts = np.array([item.first for item in work], dtype=np.int64)
         nums = np.array([item.num_tokens for item in work], dtype=np.int64)
         memory, number = self.memory, len(self.times)
+        start_ns = plan.start_ns
+        if plan.ready_ns > start_ns:  # on their way for as long as it is simulated
+            start_ns = plan.ready_ns
+            self._clock.wait_until(start_ns)
         measured_ns = memory.follow(
             self._engine.holders(), dict(zip(keys, firsts.tolist(), strict=True))
         )
@@ -113,20 +137,39 @@ class DeviceExecutor:
         step = put_on_device(batch, self._content, self._backend.device)
         # Whatever is not computed shows.
         out = torch.full_like(step.query, torch.nan)
+        measured_ns += self._write_missing(keys, batch, firsts)
         layers, ops = memory.pool.layers, self._backend.ops
         measured_ns += timed_ns(lambda: run_step(layers, step, ops, out), self._backend.device)
         memory.stored(keys, batch)
-        self.times.append(StepTime(plan.start_ns, totals_of(plan), measured_ns))
+        self.times.append(StepTime(start_ns, totals_of(plan), measured_ns))
         self.work_log.append(np.column_stack([np.array(keys).reshape(-1, 2), firsts, nums]))
         for observer in self.observers:
             observer.after_step(ExecutedStep(number, plan, keys, batch, out))
-        # A step waits for the blocks that it needs: their transfer takes the time that is simulated.
-        measured_ns += plan.ready_ns - plan.start_ns
-        return [self._clock.end_ns(number, plan.start_ns, measured_ns)]
+        return [self._clock.end_ns(number, start_ns, measured_ns)]
 
     def finish(self) -> None:
         """The last step has been committed: whatever it freed is poisoned."""
         self.memory.follow(self._engine.holders(), {})
+
+    def _write_missing(self, of: list[Key], batch: Batch, firsts: Int64) -> int:
+        """Nothing is read that nobody has written: such tokens are computed after all, and counted.
+
+        Returns the nanoseconds that it took.
+        """
+        duration_ns, device = 0, self._backend.device
+        for key, positions in self.memory.unwritten(of, batch, firsts):
+            self.unwritten_hits.append(UnwrittenHit(len(self.times), key, positions))
+            ids = torch.from_numpy(self.ids_of(key, int(positions[-1]) + 1)[positions]).to(device)
+            slots = torch.from_numpy(self.memory.slots_of(key, positions)).to(device)
+            keys, values = self._content.of(ids, "key"), self._content.of(ids, "value")
+            duration_ns += timed_ns(partial(self._store, keys, values, slots), device)
+        return duration_ns
+
+    def _store(self, keys: torch.Tensor, values: torch.Tensor, slots: torch.Tensor) -> None:
+        """K and V of tokens, [num_layers, num_tokens, num_kv_heads, head_dim], into their slots."""
+        layers = zip(keys, values, self.memory.pool.layers, strict=True)
+        for key, value, (k_pool, v_pool) in layers:
+            self._backend.ops.store_kv(key, value, k_pool, v_pool, slots)
 
     def _batch(self, keys: list[Key], firsts: Int64, nums: Int64) -> Batch:
         ends = (firsts + nums).tolist()

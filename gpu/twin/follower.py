@@ -46,6 +46,9 @@ class DecisionFollower:
         self._num_computed: dict[Key, int] = {}  # positions with KV
         self._block_slots = pool.block_slots
         self._host = HostPool(pool)
+        self._shared: set[Key] = (
+            set()
+        )  # sequences that hold what others wrote, and have not computed since
         self._num_followed = 0
         self._written = np.zeros(pool.num_slots, dtype=bool)
         self._num_tables = np.zeros(pool.num_slots // pool.block_slots, dtype=np.int64)
@@ -75,6 +78,28 @@ class DecisionFollower:
         """A step has stored the KV of the batch."""
         self._written[batch.slots] = True
         self._num_computed.update(zip(keys, batch.context_lens.tolist(), strict=True))
+
+    def unwritten(self, keys: list[Key], batch: Batch, firsts: Int64) -> list[tuple[Key, Int64]]:
+        """Positions in front of what a sequence computes that nobody has written, nor will in this step.
+
+        Only of sequences that have just been given what others wrote; vLLM V1 by priority can give
+        what was never computed (docs/vllm_v1.md).
+        """
+        found: list[tuple[Key, Int64]] = []
+        for place, key in enumerate(keys):
+            if key not in self._shared:
+                continue
+            self._shared.discard(key)
+            slots = self.slots_of(key, np.arange(firsts[place]))
+            missing = np.flatnonzero(~self._written[slots] & ~np.isin(slots, batch.slots))
+            if len(missing):
+                found.append((key, missing))
+        return found
+
+    def slots_of(self, key: Key, positions: Int64) -> Int64:
+        """Slots of positions of a sequence."""
+        blocks, offsets = np.divmod(positions, self._block_slots)
+        return self._tables.of(key)[blocks].astype(np.int64) * self._block_slots + offsets
 
     def tables_of(self, keys: list[Key], context_lens: Int64) -> Int32:
         """Block tables for these contexts: [num_seqs, max_blocks]."""
@@ -130,6 +155,7 @@ class DecisionFollower:
                 break
         self._tables.append(key, first, num)
         self._num_tables[first : first + num] += 1
+        self._shared.add(key)
 
     def _free(self, key: Key, first: int, num: int, source: int) -> None:
         self._tables.remove(key, first, num)
@@ -137,6 +163,7 @@ class DecisionFollower:
         self._left.append((first, num))
         if key not in self._tables:
             self._num_computed.pop(key, None)
+            self._shared.discard(key)
             self.released.append(key)
 
     def _move(self, key: Key, first: int, num: int, source: int) -> None:

@@ -26,7 +26,7 @@ class GivenDurations:
         """See `Executor`."""
         at, self._num_steps = self._num_steps, self._num_steps + 1
         known = at < len(self._durations_ns)
-        return [plan.start_ns + (self._durations_ns[at] if known else 1)]
+        return [plan.ready_ns + (self._durations_ns[at] if known else 1)]
 
 
 class _Recording:
@@ -39,7 +39,7 @@ class _Recording:
     def execute(self, plan: Plan) -> Sequence[int]:
         """See `Executor`."""
         ends_ns = self._executor.execute(plan)
-        start_ns = plan.start_ns
+        start_ns = plan.ready_ns
         for end_ns in ends_ns:
             self.durations_ns.append(end_ns - start_ns)
             start_ns = end_ns
@@ -48,7 +48,7 @@ class _Recording:
 
 @dataclass(frozen=True)
 class Foresight:
-    """A finished simulation with its decisions, and how long each step lasted in it."""
+    """A finished simulation with its decisions, and how long each step lasted once it could begin."""
 
     assembly: Assembly
     durations_ns: list[int]

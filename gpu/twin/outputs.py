@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from hashlib import sha256
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ from ..check.same_precision import torch_attention
 from ..check.tolerance import allowed_error
 from .content import ContentShape, Ids, TokenContent, TokenIds
 from .executor import DeviceExecutor, ExecutedStep
-from .tables import Key
+from .tables import Key, in_words
 
 MAX_FINDINGS = 20
 # Multiplies a step's number, to look at other sequences in other steps (Knuth's 2**32 / golden ratio).
@@ -33,7 +34,7 @@ class OutputCheck:
     """Looks for NaN in every output, and compares some with float64.
 
     Compared are the last new token of each of `rows` in every step, and of one more sequence in every
-    `every_steps`-th. `samples` keeps the outputs of `rows` by (row, branch, position).
+    `every_steps`-th. `samples` keeps the outputs of `rows` by a hash of the ids of all tokens that are attended to.
     """
 
     def __init__(
@@ -48,11 +49,11 @@ class OutputCheck:
         self._token_ids = TokenIds(trace)
         self._content = TokenContent(shape, "cpu")
         self._rows, self._every_steps = rows, every_steps
-        self.samples: dict[tuple[int, int, int], Output] = {}
+        self.samples: dict[bytes, Output] = {}
         self.num_outputs = 0
         self.num_compared = 0
         self.num_nan = 0
-        self.worst_share = 0.0  # largest error, as a share of its tolerance
+        self.worst_share = 0.0  # largest error, as a share of its tolerance; NaN if one is none
         self.findings: list[str] = []
 
     def after_step(self, step: ExecutedStep) -> None:
@@ -90,17 +91,17 @@ class OutputCheck:
             allowed = allowed_error(error, float(np.abs(expected).max()), keys.dtype)
             distance = float(np.abs(found[layer] - expected).max())
             tolerance = max(tolerance, allowed)
+            share = float(np.maximum(share, distance / allowed))  # stays NaN
             # Written so that NaN fails.
-            share = max(share, distance / allowed if distance == distance else np.inf)
             if not distance <= allowed:
                 self._find(
                     f"step {step.number}, {_in_words(key, end - 1)}, layer {layer}: attention is "
                     f"{distance:.3g} from float64, at most {allowed:.3g} is rounding"
                 )
         self.num_compared += 1
-        self.worst_share = max(self.worst_share, share)
+        self.worst_share = float(np.maximum(self.worst_share, share))
         if key[0] in self._rows:
-            self.samples[*key, end - 1] = Output(found, tolerance)
+            self.samples[sha256(ids.numpy().tobytes()).digest()] = Output(found, tolerance)
 
     def _ids_of(self, key: Key, end: int) -> Ids:
         if key in self._executor.heirs:  # whose ancestors the trace does not know
@@ -115,15 +116,13 @@ class OutputCheck:
 def largest_difference(one: OutputCheck, other: OutputCheck) -> tuple[int, float]:
     """Between outputs of the same tokens: (how many, the largest difference as a share of what two may differ)."""
     shares = [
-        float(np.abs(output.values - other.samples[place].values).max())
-        / (output.tolerance + other.samples[place].tolerance)
-        for place, output in one.samples.items()
-        if place in other.samples
+        float(np.abs(output.values - other.samples[token].values).max())
+        / (output.tolerance + other.samples[token].tolerance)
+        for token, output in one.samples.items()
+        if token in other.samples
     ]
     return len(shares), float(np.max(shares, initial=0.0))
 
 
 def _in_words(key: Key, position: int) -> str:
-    row, branch = key
-    of_branch = f" branch {branch}" if branch else ""
-    return f"request {row}{of_branch} position {position}"
+    return f"{in_words(*key)} position {position}"

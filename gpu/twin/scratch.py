@@ -37,5 +37,13 @@ class Scratch:
         tables: Int32 = (firsts[:, None] + np.arange(num_blocks.max(initial=0))).astype(np.int32)
         return tables
 
+    def unwritten(self, keys: list[Key], batch: Batch, firsts: Int64) -> list[tuple[Key, Int64]]:
+        """Nothing is found, so nothing is missing."""
+        return []
+
+    def slots_of(self, key: Key, positions: Int64) -> Int64:
+        """Nobody keeps a slot."""
+        raise AssertionError(f"{key} holds nothing between steps")
+
     def stored(self, keys: list[Key], batch: Batch) -> None:
         """A step has stored the KV of the batch: until the next one."""

@@ -7,6 +7,11 @@ from .batch import Int32
 Key = tuple[int, int]  # (row, branch)
 
 
+def in_words(row: int, branch: int) -> str:
+    """A sequence, in a message."""
+    return f"request {row} branch {branch}" if branch else f"request {row}"
+
+
 class BlockTables:
     """One row of block ids a sequence. Both dimensions grow as they must."""
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import isnan
 
 from kvtwin.sim import Assembly
 
@@ -92,17 +93,17 @@ def validate_decisions(
             zero("contents", "findings", audit.findings.num_findings - num_parts, "slots"),
             zero("parts", "counts that differ", num_parts, "counts"),
         ]
+    if assembly.policy.reuses_prefixes:
+        hits = execution.executor.unwritten_hits
+        num_missing = sum(len(hit.positions) for hit in hits)
+        predictions.append(
+            zero("contents", "found in the pool, never written", num_missing, "tokens")
+        )
+        findings += map(str, hits)
     predictions += [
         zero("outputs", "outputs with NaN", outputs.num_nan, "tokens"),
-        Prediction(
-            policy,
-            "outputs",
-            "largest error",
-            0,
-            outputs.worst_share,
-            "of tolerance",
-            1,
-            backend.name,
+        _within_tolerance(
+            policy, "largest error", outputs.num_compared, outputs.worst_share, backend.name
         ),
     ]
     findings += outputs.findings
@@ -158,14 +159,16 @@ def same_outputs(
 ) -> Prediction:
     """Attention of the same tokens under another policy, `of`."""
     num, share = largest_difference(one, other)
-    return Prediction(
-        policy,
-        "outputs",
-        f"largest difference from {of}",
-        0,
-        share,
-        "of tolerance",
-        1,
-        backend,
-        note=f"{num:,} outputs of the same tokens",
-    )
+    return _within_tolerance(policy, f"largest difference from {of}", num, share, backend)
+
+
+def _within_tolerance(
+    policy: str, name: str, num_compared: int, share: float, backend: str
+) -> Prediction:
+    """`share`: the largest difference as a share of its tolerance. What is NaN, or of nothing, was not measured."""
+    note, measured = f"{num_compared:,} outputs compared", None
+    if isnan(share):
+        note += ", of which some are NaN"
+    elif num_compared:
+        measured = share
+    return Prediction(policy, "outputs", name, 0, measured, "of tolerance", 1, backend, note=note)

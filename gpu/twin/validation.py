@@ -144,7 +144,9 @@ class Validation:
 
     def save(self, path: Path) -> None:
         """Write validation.json."""
-        path.write_text(json.dumps(self.to_dict(), indent=1) + "\n", encoding="utf-8")
+        path.write_text(
+            json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8"
+        )
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "Validation":

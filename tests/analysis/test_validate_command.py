@@ -104,6 +104,10 @@ def test_run_on_a_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         (("validate", *SETTING, "--kv-cache-dtype", "fp8"), "--kv-cache-dtype is fp8"),
         (("validate", *SETTING, "--tensor-parallel-size", "2"), "--tensor-parallel-size is 2"),
         (("validate", *SETTING, "--backend", "cuda"), "backend cuda: choose"),
+        (
+            ("validate", *SETTING, "--max-model-len", "2"),
+            "all 6 requests are rejected, the first because",
+        ),
         (("validate", *SETTING, "--layers", "99999999"), "use fewer --layers or a smaller pool"),
     ],
 )

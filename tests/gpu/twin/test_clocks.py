@@ -62,6 +62,16 @@ def test_a_run_in_real_time(fake: FakeTime) -> None:
     assert ran.end_ns == max(requests.finished_ns)
 
 
+def test_real_time_waits_for_transfers(fake: FakeTime) -> None:
+    """A step that needs blocks which are on their way begins when they are there."""
+    with open_backend("cpu", "torch") as backend:
+        clock, config = RealClock(), config_of("vllm-v0, slow link")
+        ran = execute(make_trace(0, span_ns=1), config, SHAPE, backend, clock)
+    assert ran.summary["swapping"]["waited_ns"] > 0
+    assert len(fake.slept_s) > 1
+    assert ran.end_ns <= fake.now_ns - 10**15, "the run is not ahead of time"
+
+
 @pytest.mark.parametrize(
     ("clock", "measured_ns", "end_ns"),
     [

@@ -1,9 +1,11 @@
 """Every policy is executed as it was simulated: decisions, contents, parts and outputs."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from twin_cases import DURATION_NS, POLICIES, SHAPE, config_of, make_trace
 
 from kvtwin.gpu.check.backends import Backend
@@ -14,7 +16,7 @@ from kvtwin.gpu.twin.foresight import decisions_sha256, foresee
 from kvtwin.gpu.twin.outputs import OutputCheck
 from kvtwin.gpu.twin.validate import Depth, same_outputs, validate_decisions
 from kvtwin.sim.drive import drive
-from kvtwin.traces import Trace
+from kvtwin.traces import Trace, TraceChunk
 
 DEPTH = Depth(audit_steps=3, output_steps=2, num_rows=6)
 
@@ -54,10 +56,9 @@ def test_an_execution_is_what_was_simulated(
     if case != "no-cache":
         assert found.audit["num_instants"] >= len(foresight.durations_ns) // 3
         assert min(found.audit["live"], found.audit["unwritten"] + found.audit["free"]) > 0
-    if "beams" not in case:  # they go on from each other's tokens
-        same = same_outputs(case, "torch", outputs, uncached, "no-cache")
-        assert same.passed
-        assert int(same.note.split()[0]) > 50
+    same = same_outputs(case, "torch", outputs, uncached, "no-cache")
+    assert same.passed
+    assert int(same.note.split()[0]) > (6 if "beams" in case else 50)
 
 
 @pytest.mark.parametrize("case", ["slots", "vllm-v1", "paged"])
@@ -76,7 +77,9 @@ def perturbed(num: int, seed: int) -> list[int]:
     return [round(DURATION_NS * factor) for factor in factors]
 
 
-@pytest.mark.parametrize("case", ["static", "orca-pow2", "contiguous, compacting", "paged"])
+@pytest.mark.parametrize(
+    "case", ["static", "orca-pow2", "contiguous, compacting", "paged", "vllm-v0, slow link"]
+)
 def test_decisions_are_the_same_for_the_same_durations(case: str, backend: Backend) -> None:
     trace, config = make_trace(2, span_ns=2 * 10**9), config_of(case)
     usual = decisions_sha256(foresee(trace, config, drive).log)
@@ -94,7 +97,7 @@ def test_decisions_are_the_same_for_the_same_durations(case: str, backend: Backe
     assert usual not in seen
 
 
-@pytest.mark.parametrize("case", ["paged", "contiguous"])
+@pytest.mark.parametrize("case", ["paged", "contiguous", "vllm-v0, slow link"])
 def test_what_was_measured_simulates_alike(case: str, backend: Backend) -> None:
     trace, config = make_trace(3), config_of(case)
     execution = execute(trace, config, SHAPE, backend, MeasuredClock())
@@ -105,6 +108,71 @@ def test_what_was_measured_simulates_alike(case: str, backend: Backend) -> None:
     assert decisions_sha256(execution.assembly.log) == decisions_sha256(foresight.log)
     assert execution.end_ns == foresight.end_ns
     assert execution.summary == foresight.summary
+    if case == "vllm-v0, slow link":
+        assert foresight.summary["swapping"]["waited_ns"] > 0
+        again = execute(trace, config, SHAPE, backend, GivenClock(measured))
+        assert [step.totals for step in again.executor.times] == [
+            step.totals for step in execution.executor.times
+        ]
+
+
+def test_what_was_never_written_is_told_of_and_computed(backend: Backend) -> None:
+    """Request 0 is given 4 tokens in the fourth step, whose memory request 1 takes before it is over.
+
+    It finds 16 tokens when it comes back, 3 of which nobody has written (see docs/vllm_v1.md).
+    """
+    config = config_of(
+        "vllm-v1",
+        num_gpu_blocks_override=11,
+        block_size=2,
+        max_num_seqs=4,
+        max_num_batched_tokens=5,
+        long_prefill_token_threshold=4,
+        scheduling_policy="priority",
+    )
+    chunk = TraceChunk(*np.array([[0, 1], [20, 1], [1, 3], [-1, -1]]), priority=np.array([3, 0]))
+    foresight = foresee(Trace("made", "synthetic", (chunk,)), config, drive)
+    every_step = Depth(audit_steps=1, output_steps=1)
+    found, execution, _ = validate_decisions(foresight, SHAPE, backend, every_step, paranoid=False)
+    (hit,) = execution.executor.unwritten_hits
+    assert (hit.key, hit.positions.tolist()) == ((0, 0), [13, 14, 15])
+    assert not found.passed
+    assert any("3 of the tokens found in the pool, the first at" in line for line in found.findings)
+    measured = {prediction.name: prediction for prediction in found.predictions}
+    assert measured["found in the pool, never written"].measured == 3
+    assert measured["found in the pool, never written"].passed is False
+    # They are there when they are read: slots hold their tokens, and outputs are right.
+    assert measured["findings"].measured == measured["outputs with NaN"].measured == 0
+    assert measured["largest error"].passed
+    assert measured["counts that differ"].passed is False, "the recorder takes them for cached"
+
+
+def test_outputs_that_are_no_numbers_fail_without_one(
+    backend: Backend, uncached: OutputCheck, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nothing(*args: Any, out: torch.Tensor, **fields: Any) -> torch.Tensor:
+        return out  # as it was made
+
+    monkeypatch.setattr(backend.ops, "paged_decode", nothing)
+    foresight = foresee(make_trace(0), config_of("paged"), drive)
+    found, execution, outputs = validate_decisions(foresight, SHAPE, backend, DEPTH, paranoid=False)
+    measured = {prediction.name: prediction for prediction in found.predictions}
+    num_alone = sum(int((work[:, 3] == 1).sum()) for work in execution.executor.work_log)
+    assert measured["outputs with NaN"].measured == num_alone > 300
+    same = same_outputs("paged", "torch", outputs, uncached, "no-cache")
+    for prediction in (measured["largest error"], same):
+        assert (prediction.measured, prediction.passed) == (None, False)
+        assert "NaN" in prediction.note
+
+
+def test_outputs_of_which_none_are_the_same_tokens_were_not_compared(
+    backend: Backend, uncached: OutputCheck
+) -> None:
+    foresight = foresee(make_trace(5, num=2), config_of("paged"), drive)
+    outputs = validate_decisions(foresight, SHAPE, backend, DEPTH, paranoid=False)[2]
+    outputs.samples = {token + b"?": output for token, output in outputs.samples.items()}
+    same = same_outputs("paged", "torch", outputs, uncached, "no-cache")
+    assert (same.measured, same.passed) == (None, False)
 
 
 def test_an_execution_that_goes_another_way_fails(backend: Backend) -> None:

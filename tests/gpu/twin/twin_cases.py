@@ -27,6 +27,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     "vllm-v1-no-caching": {"async_scheduling": True},
     "vllm-v0, samples": {"num_samples": 3},
     "vllm-v0, beams": {"beam_width": 3},
+    "vllm-v0, slow link": {"num_samples": 3, "swap_copy_ns": 1_000_000},  # steps wait for transfers
     "vllm-v0, beams recomputed": {"beam_width": 3, "preemption_mode": "recompute"},
 }
 
