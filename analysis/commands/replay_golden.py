@@ -48,16 +48,23 @@ def _compare(replayed: Iterator[Row], recorded_rows: Iterator[tuple[int, Row]]) 
     for line, recorded in recorded_rows:
         row = next(replayed, {})
         num_rows += 1
-        if row != recorded:
+        if row != recorded or _order(row) != _order(recorded):
             lines = [f"the last one differs (line {line})"]
             for name in [*recorded, *(name for name in row if name not in recorded)]:
-                if row.get(name) != recorded.get(name):
+                if row.get(name) != recorded.get(name) or (
+                    name == "tables" and _order(row) != _order(recorded)
+                ):
                     lines.append(f"  {name}: recorded {_text(recorded, name)}")
                     lines.append(f"  {' ' * len(name)}  replayed {_text(row, name)}")
             return num_rows, "\n".join(lines)
     if (row := next(replayed, {})) != {}:
         return num_rows, f"and step {row['step']} is not among them"
     return num_rows, ""
+
+
+def _order(row: Row) -> list[str]:
+    """Of the running requests, as the tables have it."""
+    return list(row.get("tables", ()))
 
 
 def _text(row: dict[str, Any], name: str) -> str:

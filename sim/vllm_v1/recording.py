@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,39 +14,13 @@ from typing import Any
 from kvtwin.traces import UserError
 
 from .content import Span, spans_of
-from .settings import SchedulerSettings
+from .recorded_config import RecordedConfig, is_whole, read_config
 
 _TOKEN_BITS = 20  # token k of stream c is the integer c * 2**20 + k
+_STREAM_TOKENS = 1 << _TOKEN_BITS
 _FIRST_UNNAMED_STREAM = 1 << 31
-_DEFAULTS: dict[str, Any] = {
-    "block_size": 16,
-    "max_num_seqs": 256,
-    "max_num_active_seqs": None,
-    "max_num_batched_tokens": 2048,
-    "enable_prefix_caching": False,
-    "enable_chunked_prefill": True,
-    "long_prefill_token_threshold": 0,
-    "long_prefill_token_threshold_adaptive": False,
-    "scheduler_reserve_full_isl": True,
-    "watermark": 0.0,
-    "policy": "fcfs",
-    "async_scheduling": False,
-    "prefix_cache_retention_interval": 0,
-}
-_OTHER_KEYS = {
-    "name",
-    "about",
-    "seed",
-    "num_gpu_blocks",
-    "max_model_len",
-    "groups",
-    "hash_algo",
-    "on_stall",
-    "max_steps",
-    "tables",
-    "events",
-    "step_time",
-}
+_MOST_STREAM = (1 << 33) - 1  # so that every token is below 2**53
+_MOST_STEP = 1 << 53
 
 
 @dataclass(frozen=True)
@@ -66,11 +41,8 @@ class Recording:
     """What was run, and where its steps are."""
 
     folder: Path
-    settings: SchedulerSettings
+    config: RecordedConfig
     requests: list[RecordedRequest]
-    has_tables: bool  # the rows have block tables in clear
-    has_events: bool
-    most_rows: int
 
     def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """The steps as recorded, each with its line number."""
@@ -78,7 +50,7 @@ class Recording:
 
 
 def read_recording(folder: Path) -> Recording:
-    """The recorded run in `folder`: config.json, trace.jsonl, steps.jsonl, each perhaps with .gz behind its name.
+    """The recorded run in `folder`: config.json, trace.jsonl, steps.jsonl, the latter two perhaps with .gz behind.
 
     Raises UserError naming file, line and field.
     """
@@ -86,68 +58,19 @@ def read_recording(folder: Path) -> Recording:
         raise UserError(
             f"{folder} is not a folder; give one with config.json, trace.jsonl and steps.jsonl"
         )
-    path = folder / "config.json"
-    try:
-        config = json.loads(path.read_text())
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except ValueError as error:
-        raise UserError(f"{path}: is not JSON: {error}") from error
-    if not isinstance(config, dict):
-        raise UserError(f"{path}: is {type(config).__name__}; it must be an object")
-    settings = _settings(path, config)
-    step_time = config.get("step_time")
-    requests = [
-        _request(f"{folder / 'trace.jsonl'}:{line}", number, fields, step_time)
-        for number, (line, fields) in enumerate(_json_lines(folder, "trace.jsonl"))
-    ]
+    config = read_config(folder / "config.json")
+    trace, requests, lines = folder / "trace.jsonl", [], dict[str, int]()
+    for number, (line, fields) in enumerate(_json_lines(folder, "trace.jsonl")):
+        request = _request(f"{trace}:{line}", number, fields, config.step_time)
+        first = lines.setdefault(request.request_id, line)
+        if first != line:
+            raise UserError(
+                f"{trace}:{line}: request_id is {request.request_id!r}, that of line {first}; each needs one of its own"
+            )
+        requests.append(request)
     if not requests:
-        raise UserError(f"{folder / 'trace.jsonl'}: there are no requests in it")
-    return Recording(
-        folder,
-        settings,
-        requests,
-        has_tables=config.get("tables") == "full",
-        has_events=config.get("events") == "full",
-        most_rows=config.get("max_steps", 1_000_000),
-    )
-
-
-def _settings(path: Path, config: dict[str, Any]) -> SchedulerSettings:
-    for key in config:
-        if key not in _DEFAULTS and key not in _OTHER_KEYS:
-            raise UserError(f"{path}: unknown key {key}")
-    values = _DEFAULTS | {key: config[key] for key in _DEFAULTS if key in config}
-    for key in ("num_gpu_blocks", "max_model_len"):
-        values[key] = config.get(key)
-    for key in (
-        "num_gpu_blocks",
-        "max_model_len",
-        "block_size",
-        "max_num_seqs",
-        "max_num_batched_tokens",
-    ):
-        value = values[key]
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise UserError(f"{path}: {key} is {value!r}; it must be a whole number from 1 on")
-    if values["policy"] not in ("fcfs", "priority"):
-        raise UserError(f"{path}: policy is {values['policy']!r}; it must be fcfs or priority")
-    if config.get("hash_algo", "sha256") != "sha256":
-        raise UserError(f"{path}: hash_algo is {config['hash_algo']!r}; only sha256 is known here")
-    windows = []
-    for group in config.get("groups", [{"type": "full"}]):
-        kind = group.get("type") if isinstance(group, dict) else None
-        window = group.get("window") if kind == "sliding" else None
-        if kind not in ("full", "sliding") or (kind == "sliding" and not isinstance(window, int)):
-            raise UserError(
-                f"{path}: groups has {group!r}; it must be of type full, or sliding with a window"
-            )
-        if group.get("block_size", values["block_size"]) != values["block_size"]:
-            raise UserError(
-                f"{path}: groups has {group!r}; blocks must be of one size in all groups"
-            )
-        windows.append(window)
-    return SchedulerSettings(windows=tuple(windows), **values)
+        raise UserError(f"{trace}: there are no requests in it")
+    return Recording(folder, config, requests)
 
 
 def _json_lines(folder: Path, name: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -160,7 +83,7 @@ def _json_lines(folder: Path, name: str) -> Iterator[tuple[int, dict[str, Any]]]
             for number, line in enumerate(lines, start=1):
                 try:
                     fields = json.loads(line)
-                except ValueError as error:
+                except (ValueError, RecursionError) as error:  # syntax, endless digits or depth
                     raise UserError(f"{path}:{number}: is not JSON: {error}") from error
                 if not isinstance(fields, dict):
                     raise UserError(f"{path}:{number}: is no object")
@@ -173,56 +96,85 @@ def _json_lines(folder: Path, name: str) -> Iterator[tuple[int, dict[str, Any]]]
 def _request(
     where: str, number: int, fields: dict[str, Any], step_time: float | None
 ) -> RecordedRequest:
-    for key in ("request_id", "output_len"):
-        if key not in fields:
-            raise UserError(f"{where}: there is no {key}")
-    if "arrival_step" in fields:
-        arrival_step = fields["arrival_step"]
-    elif "arrival_time" in fields and step_time:
-        arrival_step = -int(-fields["arrival_time"] // step_time)
-    else:
-        raise UserError(
-            f"{where}: there is no arrival_step, nor an arrival_time and a step_time in config.json"
-        )
-    try:
-        prompt = _prompt(number, fields)
-        stream = fields.get("output_stream", _FIRST_UNNAMED_STREAM + 2 * number + 1)
-        num_prompt_tokens = sum(num for _, num in prompt)
-        answer = (stream << _TOKEN_BITS, fields["output_len"])
-        spans = spans_of(((0, first, num) for first, num in [*prompt, answer]), _TOKEN_BITS)
-    except (TypeError, ValueError, KeyError) as error:
-        raise UserError(f"{where}: the prompt cannot be read: {error!r}") from error
-    for key, value, least in (
-        ("arrival_step", arrival_step, 0),
-        ("output_len", fields["output_len"], 1),
-        ("the length of the prompt", num_prompt_tokens, 1),
-    ):
-        if not isinstance(value, int) or value < least:
+    values = {"priority": 0, "abort_step": None, "output_stream": _unnamed(number, 1)} | fields
+    if "arrival_step" not in values and step_time is not None:
+        values["arrival_step"] = _step(where, values.get("arrival_time"), step_time)
+
+    def whole(key: str, least: int, most: int) -> int:
+        value: Any = values.get(key)
+        if not is_whole(value, least, most):
+            known = f"is {value!r}" if key in values else "is not given"
             raise UserError(
-                f"{where}: {key} is {value!r}; it must be a whole number from {least} on"
+                f"{where}: {key} {known}; it must be a whole number from {least} to {most}"
             )
+        return int(value)
+
+    if not isinstance(values.get("request_id"), str):
+        raise UserError(f"{where}: request_id is {values.get('request_id')!r}; it must be a text")
+    num_output_tokens = whole("output_len", 1, _STREAM_TOKENS)
+    answer = (whole("output_stream", 0, _MOST_STREAM), 0, num_output_tokens)
+    try:
+        prompt = list(_prompt(number, values))
+        fits = all(map(_is_piece, prompt))
+    except (TypeError, ValueError, KeyError, ZeroDivisionError) as error:
+        raise UserError(f"{where}: the prompt cannot be read: {error!r}") from error
+    if not fits or not prompt:
+        raise UserError(
+            f"{where}: the prompt is {str(prompt)[:80]} as [stream, start, length]; it must be of 1 piece or more, "
+            f"of 1 token or more each, which ends at token {_STREAM_TOKENS} of its stream or before"
+        )
     return RecordedRequest(
-        str(fields["request_id"]),
-        arrival_step,
-        fields.get("abort_step"),
-        num_prompt_tokens,
-        fields["output_len"],
-        fields.get("priority", 0),
-        spans,
+        values["request_id"],
+        whole("arrival_step", 0, _MOST_STEP),
+        None if values["abort_step"] is None else whole("abort_step", 0, _MOST_STEP),
+        sum(num for _, _, num in prompt),
+        num_output_tokens,
+        whole("priority", -_MOST_STEP, _MOST_STEP),
+        spans_of([*prompt, answer], _TOKEN_BITS),
     )
 
 
-def _prompt(number: int, fields: dict[str, Any]) -> list[Span]:
-    """The prompt as runs of token ids, given in one of four ways."""
+def _is_piece(piece: tuple[Any, Any, Any]) -> bool:
+    stream, start, num = piece
+    return (
+        is_whole(stream, 0, _MOST_STREAM)
+        and is_whole(start, 0)
+        and is_whole(num, 1)
+        and bool(start + num <= _STREAM_TOKENS)
+    )
+
+
+def _step(where: str, time: Any, step_time: float) -> int:
+    """The step that sees what comes at `time`, in seconds."""
+    if not isinstance(time, int | float) or not 0 <= time <= _MOST_STEP * step_time:
+        raise UserError(
+            f"{where}: arrival_time is {time!r}; it must be from 0 to {_MOST_STEP} steps of {step_time} s"
+        )
+    return math.ceil(time / step_time)
+
+
+def _unnamed(number: int, is_answer: int) -> int:
+    """The stream of what the trace does not name."""
+    return _FIRST_UNNAMED_STREAM + 2 * number + is_answer
+
+
+def _prompt(number: int, fields: dict[str, Any]) -> Iterator[tuple[Any, Any, Any]]:
+    """The prompt as pieces (stream, start, number of tokens), given in one of four ways."""
     if "prompt_token_ids" in fields:
-        return [(token, 1) for token in fields["prompt_token_ids"]]
-    if "prompt_segments" in fields:
-        return [((c << _TOKEN_BITS) + start, num) for c, start, num in fields["prompt_segments"]]
-    length = fields["prompt_len"]
-    if "hash_ids" in fields:
-        span = fields.get("hash_span", 512)
-        return [
-            (stream << _TOKEN_BITS, min(span, length - index * span))
-            for index, stream in enumerate(fields["hash_ids"])
-        ]
-    return [((_FIRST_UNNAMED_STREAM + 2 * number) << _TOKEN_BITS, length)]
+        for token in fields["prompt_token_ids"]:
+            yield (*divmod(token, _STREAM_TOKENS), 1)
+    elif "prompt_segments" in fields:
+        for stream, start, num in fields["prompt_segments"]:
+            if num != 0:
+                yield stream, start, num
+    elif "hash_ids" in fields:
+        length, span = fields["prompt_len"], fields.get("hash_span", 512)
+        num_spans = -(-length // span)
+        if num_spans != len(fields["hash_ids"]):
+            raise ValueError(
+                f"{num_spans} spans of {span} tokens, {len(fields['hash_ids'])} hash_ids"
+            )
+        for index, stream in enumerate(fields["hash_ids"]):
+            yield stream, 0, min(span, length - index * span)
+    else:
+        yield _unnamed(number, 0), 0, fields["prompt_len"]

@@ -80,7 +80,7 @@ class Reading(NamedTuple):
 
 def readings(recording: Recording) -> Iterator[Reading]:
     """All that can make a difference to this recording, the likeliest first."""
-    asynchronous = [False, True] if recording.settings.async_scheduling else [False]
+    asynchronous = [False, True] if recording.config.settings.async_scheduling else [False]
     for late_news, late_events, keeps, ignores in product(
         [False, True], asynchronous, asynchronous, asynchronous
     ):
@@ -94,13 +94,13 @@ class Replay:
         self._recording, self._reading = recording, reading
         self._news = _no_news()
         self._num_stored = self._num_evicted = 0  # as far as rows have said
-        settings = recording.settings
+        settings = recording.config.settings
         self.scheduler = Scheduler(settings, BlockPool(settings.num_gpu_blocks))
         cache = self.scheduler.cache
-        self._events = EventWriter(cache) if recording.has_events else None
+        self._events = EventWriter(cache) if recording.config.has_events else None
         self._notes = _Notes(len(cache.groups), self._events)
         cache.listen(self._notes)
-        self._caches = recording.settings.enable_prefix_caching
+        self._caches = recording.config.settings.enable_prefix_caching
         by_arrival = sorted(enumerate(recording.requests), key=lambda entry: entry[1].arrival_step)
         self._to_come = deque(by_arrival)
         self._aborts: dict[int, list[int]] = {}
@@ -110,12 +110,12 @@ class Replay:
         self._alive: dict[int, Request] = {}
         # Steps that have not been processed: number, schedule, who gets a token.
         self._under_way: deque[tuple[int, Scheduled, list[Request]]] = deque()
-        self._most_under_way = 2 if recording.settings.async_scheduling else 1
+        self._most_under_way = 2 if recording.config.settings.async_scheduling else 1
 
     def rows(self) -> Iterator[Row]:
         """One for each step in which a request is unfinished."""
         step = num_rows = 0
-        while num_rows < self._recording.most_rows and (self._alive or self._to_come):
+        while num_rows < self._recording.config.most_rows and (self._alive or self._to_come):
             if not self._alive:
                 if not self._reading.keeps_under_way:
                     self._under_way.clear()
@@ -139,7 +139,7 @@ class Replay:
         row |= self._news
         while self._to_come and self._to_come[0][1].arrival_step <= step:
             number, recorded = self._to_come.popleft()
-            if recorded.num_prompt_tokens >= self._recording.settings.max_model_len:
+            if recorded.num_prompt_tokens >= self._recording.config.settings.max_model_len:
                 row["reject"].append(recorded.request_id)
             else:
                 row["arrive"].append(recorded.request_id)
@@ -156,7 +156,7 @@ class Replay:
             number,
             recorded.num_prompt_tokens,
             recorded.max_tokens,
-            self._recording.settings.max_model_len,
+            self._recording.config.settings.max_model_len,
             recorded.priority,
             recorded.request_id,
         )
@@ -179,7 +179,7 @@ class Replay:
         row["free"] = len(pool.free)
         row["used"] = pool.num_blocks - 1 - row["free"]
         row["bt"] = _digest(";".join(_table_text(request) for request in running.values()))
-        if self._recording.has_tables:
+        if self._recording.config.has_tables:
             row["tables"] = {request.request_id: _tables(request) for request in running.values()}
             row["waitq"] = [request.request_id for request in waiting]
         stalls = not running and not scheduled.preempted and bool(waiting)
@@ -205,7 +205,7 @@ class Replay:
         row["free_end"] = len(pool.free)
         row["used_end"] = pool.num_blocks - 1 - row["free_end"]
         row["fq"] = _digest(",".join(map(str, pool.free)))
-        if self._recording.has_tables and pool.num_blocks <= _MOST_BLOCKS_IN_CLEAR:
+        if self._recording.config.has_tables and pool.num_blocks <= _MOST_BLOCKS_IN_CLEAR:
             row["freeq"] = list(pool.free)
         if self._caches:
             row["cached"] = len(pool.by_key)
@@ -224,7 +224,7 @@ class Replay:
     def _process(self, row: Row) -> None:
         """The oldest step under way has been computed."""
         row["upd"], processed, getting = self._under_way.popleft()
-        if self._recording.has_tables:
+        if self._recording.config.has_tables:
             row["out"] = [request.request_id for request in getting if not request.ended]
         ended = self.scheduler.update(processed)
         row["finish"] = [request.request_id for request in ended]
