@@ -26,6 +26,10 @@ class Tokenizer:
 
     def encode(self, text: str, add_special_tokens: bool) -> _Encoding:
         assert not add_special_tokens
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise TypeError("TextInputSequence must be str") from None  # as the library does
         return _Encoding([_IDS.setdefault(word, len(_IDS)) for word in text.split()])
 
 

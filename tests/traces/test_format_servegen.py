@@ -73,6 +73,16 @@ def test_gaps_have_the_shape_of_their_window(tmp_path: Path) -> None:
         assert gaps.mean() == pytest.approx(S / 20, rel=0.01)  # the scale does not matter
 
 
+def test_the_gap_behind_the_last_request_is_drawn_too(tmp_path: Path) -> None:
+    """Of two exponential gaps that fill a window, the first has an even share: spread 1 / sqrt(12)."""
+    every = {str(start): LENGTHS["0"] for start in range(0, 240_000, 21_600)}
+    windows = "".join(f"{600 * i},{1 / 600},1,Gamma,1,9\n" for i in range(400))
+    arrival_s = np.array(column(drawn(client(tmp_path, windows, every)), "arrival_ns")) / S
+    assert len(arrival_s) == 400
+    places = arrival_s - 600 * np.arange(400)
+    assert places.std() == pytest.approx(600 / 12**0.5, rel=0.1)
+
+
 def test_seeds(tmp_path: Path) -> None:
     """Another seed draws other requests; a client draws the same beside others."""
     path = client(tmp_path)

@@ -59,6 +59,15 @@ def test_each_answer_is_a_call(tmp_path: Path, words: str) -> None:
     assert len(trace.notes) == 2
 
 
+def test_half_a_character_is_text_too(tmp_path: Path, words: str) -> None:
+    """A text that was cut inside an emoji, as JSON writes it; it is equal to itself alone."""
+    texts = ("so \\ud83d", "yes"), ("so \\ud83d", "no"), ("so \\ud83d\\ude00", "no"), ("so é", "no")
+    rows = [f'{{"conversations": {json.dumps(turns(*pair))}}}\n' for pair in texts]
+    trace = read(tmp_path / "t.jsonl", "".join(rows).replace("\\\\u", "\\u"), tokenizer=words)
+    assert lengths(trace) == [(2, 1)] * 4
+    assert hits(trace) == [0, 2, 1, 1]
+
+
 def test_dialects(tmp_path: Path, words: str) -> None:
     """Lines of objects, roles, content in parts, a system prompt, an answer without text."""
     messages = [

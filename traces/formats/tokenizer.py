@@ -12,6 +12,8 @@ _FILE = "tokenizer.json"
 def load_tokenizer(source: Source) -> Callable[[str], list[int]]:
     """From a text to its token ids, without special tokens and without a chat template.
 
+    Halves of characters, which JSON may hold and no tokenizer takes, count as U+FFFD.
+
     The tokenizer is a `tokenizer.json` of the tokenizers library, or a folder with one. Raises
     UserError if none is named, if it cannot be read, or if the library is not installed.
     """
@@ -36,6 +38,8 @@ def load_tokenizer(source: Source) -> Callable[[str], list[int]]:
         raise UserError(f"tokenizer {path} cannot be read: {error}; name another one") from None
 
     def token_ids(text: str) -> list[int]:
+        if not text.isascii():
+            text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
