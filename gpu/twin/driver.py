@@ -20,7 +20,6 @@ def drive(engine: EngineContract, executor: Executor, clock: Clock) -> int:
             ends_ns = executor.execute(plan)
             engine.commit(plan, ends_ns)
             progress.count(len(ends_ns))
-            progress.count(len(ends_ns))
             now_ns = ends_ns[-1]
             continue
         if engine.queue.next_arrival_ns == NO_ARRIVAL:

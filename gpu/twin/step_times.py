@@ -7,8 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 from kvtwin.sim.cost import TOTALS, CostModel
+from kvtwin.sim.fit_record import FitRecord
 from kvtwin.sim.requests import RequestTable
 
+from .content import ContentShape
 from .validation import Prediction
 
 Int64 = npt.NDArray[np.int64]
@@ -129,17 +131,22 @@ def time_predictions(
     predicted: RequestTable,
     executed: RequestTable,
     steps: StepTimes,
+    shape: ContentShape,
     block_slots: int,
 ) -> tuple[Prediction, ...]:
     """Step times of the executed steps, and makespan, TTFT and TPOT of both runs.
 
-    `block_slots`: of the tables that were executed. Judged where `cost` is calibrated. Noise is the
-    difference to the repetition, if there was one.
+    `shape`, `block_slots`: of what was executed. Judged where `cost` is calibrated, for such layers and
+    such a backend. Noise is the difference to the repetition, if there was one.
     """
     made = []
-    other = ""
+    others = _other_layers(cost.fit, shape, backend)
+    is_judged = cost.calibrated and not others
     if cost.fit is not None and cost.fit.block_size not in (None, block_slots):
-        other = f"executed in blocks of {block_slots}, fitted to blocks of {cost.fit.block_size}"
+        others.append(
+            f"executed in blocks of {block_slots}, fitted to blocks of {cost.fit.block_size}"
+        )
+    other = "; ".join(others)
     fitted = None if cost.fit is None else cost.fit.cross_validated
     errors = _shares(steps.predicted_ns, steps.measured_ns)
     noise = None if steps.repeat_ns is None else _shares(steps.repeat_ns, steps.measured_ns)
@@ -173,13 +180,25 @@ def time_predictions(
                 expected,
                 found,
                 "ms",
-                TOLERANCE * expected + (own or 0) if cost.calibrated else None,
+                TOLERANCE * expected + (own or 0) if is_judged else None,
                 backend,
                 own,
                 other,
             )
         )
     return tuple(made)
+
+
+def _other_layers(fit: FitRecord | None, shape: ContentShape, backend: str) -> list[str]:
+    """How what was executed differs from what was fitted to, so that its times are not predicted."""
+    if fit is None:
+        return []
+    pairs = (
+        (f"{shape.num_layers} layers", f"{fit.num_layers or shape.num_layers} layers"),
+        (str(shape.dtype).removeprefix("torch."), fit.dtype),
+        (backend, fit.backend),
+    )
+    return [f"executed: {one}, fitted to: {other}" for one, other in pairs if one != other]
 
 
 def _shares(other_ns: Int64, measured_ns: Int64) -> npt.NDArray[np.float64]:

@@ -52,6 +52,7 @@ def validate_times(
         assembly.requests,
         execution.assembly.requests,
         steps,
+        shape,
         executed_block_slots(assembly.policy, config),
     )
     return TimedExecution(execution, steps, predictions)

@@ -9,6 +9,7 @@ from kvtwin.gpu.twin import driver
 from kvtwin.gpu.twin.backend import open_backend
 from kvtwin.gpu.twin.driver import GivenClock, MeasuredClock, RealClock
 from kvtwin.gpu.twin.execution import execute
+from kvtwin.sim.progress import Progress
 
 
 class FakeTime:
@@ -60,6 +61,20 @@ def test_a_run_in_real_time(fake: FakeTime) -> None:
     for row, arrival_ns in enumerate(requests.arrival_ns):
         assert requests.first_token_ns[row] > arrival_ns
     assert ran.end_ns == max(requests.finished_ns)
+
+
+def test_each_step_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a run is given up too early, or too late."""
+    counted = []
+
+    class Counting(Progress):
+        def count(self, num_steps: int) -> None:
+            counted.append(num_steps)
+
+    monkeypatch.setattr(driver, "Progress", Counting)
+    with open_backend("cpu", "torch") as backend:
+        ran = execute(make_trace(0, num=5), config_of("paged"), SHAPE, backend, MeasuredClock())
+    assert sum(counted) == len(ran.executor.times)
 
 
 def test_real_time_waits_for_transfers(fake: FakeTime) -> None:

@@ -1,15 +1,19 @@
 """Predicted and measured times of an execution, by hand."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
+import torch
 
+from kvtwin.gpu.twin.content import ContentShape
 from kvtwin.gpu.twin.step_times import TOLERANCE, RunTimes, StepTimes, time_predictions
 from kvtwin.sim.cost import SHIFT, TOTALS, CostModel, CostTerm
 from kvtwin.sim.fit_record import FitError, FitRecord
 from kvtwin.sim.requests import RequestTable
 
 MS = 1_000_000
+SHAPE = ContentShape(4, 8, 8, 64, torch.float32)
 # A constant of 1 ms and 10 us a decode.
 TERM = CostTerm("all", MS << SHIFT, (0, 0, 0, 10_000 << SHIFT, 0, 0))
 RECORD = FitRecord(
@@ -74,7 +78,14 @@ def test_predictions_by_hand() -> None:
     made = {
         p.name: p
         for p in time_predictions(
-            "paged", "torch", FITTED, predicted, EXECUTED, steps([2 * MS, MS, 2 * MS, 3 * MS]), 16
+            "paged",
+            "torch",
+            FITTED,
+            predicted,
+            EXECUTED,
+            steps([2 * MS, MS, 2 * MS, 3 * MS]),
+            SHAPE,
+            16,
         )
     }
     error = made["mean step time error"]
@@ -95,17 +106,36 @@ def test_predictions_by_hand() -> None:
 
 def test_without_calibration_or_repetition_nothing_is_judged() -> None:
     cost = replace(FITTED, calibrated=False, fit=None)
-    made = time_predictions("paged", "torch", cost, EXECUTED, EXECUTED, steps(), 1)
+    made = time_predictions("paged", "torch", cost, EXECUTED, EXECUTED, steps(), SHAPE, 1)
     assert all(p.passed is None and p.noise is None for p in made)
 
 
 def test_other_blocks_than_those_of_the_fit_are_told_of() -> None:
     for block_slots, said in ((16, ""), (1, "executed in blocks of 1, fitted to blocks of 16")):
         made = time_predictions(
-            "orca-max", "torch", FITTED, EXECUTED, EXECUTED, steps(), block_slots
+            "orca-max", "torch", FITTED, EXECUTED, EXECUTED, steps(), SHAPE, block_slots
         )
         assert all(p.note.endswith(said) for p in made)
         assert {p.note for p in made if p.unit == "ms"} == {said}
+
+
+@pytest.mark.parametrize(
+    ("backend", "changed", "said"),
+    [
+        ("torch", {"num_layers": 2}, "executed: 2 layers, fitted to: 4 layers"),
+        ("torch", {"dtype": torch.float16}, "executed: float16, fitted to: float32"),
+        ("cuda", {}, "executed: cuda, fitted to: torch"),
+    ],
+)
+def test_what_was_not_fitted_to_is_not_judged(
+    backend: str, changed: dict[str, Any], said: str
+) -> None:
+    shape = replace(SHAPE, **changed)
+    made = time_predictions("paged", backend, FITTED, EXECUTED, EXECUTED, steps(), shape, 16)
+    assert all(p.passed is None and p.note.endswith(said) for p in made)
+    served = replace(FITTED, fit=replace(RECORD, num_layers=None))
+    made = time_predictions("paged", "torch", served, EXECUTED, EXECUTED, steps(), SHAPE, 16)
+    assert {p.passed for p in made if p.unit == "ms"} == {True}
 
 
 def test_columns_are_those_of_the_file() -> None:
