@@ -141,6 +141,16 @@ def test_chats_grow_by_message_and_answer() -> None:
             assert seen[row] == 0
 
 
+def test_a_rate_counts_all_turns() -> None:
+    """Sessions start at a rate that makes turns, thinking aside, as many a second as asked for."""
+    for turns in (1.0, 4.0):
+        mix = Mix("fixed:9", "fixed:9", rate=5.0, mean_turns=turns)
+        chunk = generate("t", mix, N, 3).chunks[0]
+        # Starts of sessions are Poisson: five standard errors of as many gaps.
+        num_starts = N if chunk.sessions is None else len(np.unique(chunk.sessions.session))
+        assert N / (chunk.arrival_ns[-1] / 1e9) == pytest.approx(5.0, rel=5 / math.sqrt(num_starts))
+
+
 def test_chats_end_before_they_outgrow_the_model() -> None:
     mix = Mix("fixed:30", "fixed:20", mean_turns=1000.0, max_model_len=170)
     trace = generate("g", mix, 300, seed=1)
