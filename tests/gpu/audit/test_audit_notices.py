@@ -97,7 +97,12 @@ def test_nothing_is_found_without_a_fault(policy: str) -> None:
         ),
         ("skipped_poison_everywhere", "slots", "unwritten", "expected poison, found request"),
         ("skipped_poison_everywhere", "vllm-v1", "unwritten", "expected poison, found request"),
-        ("poisoned_cache", "vllm-v1", "live", r"expected request \d+ position \d+, found poison"),
+        (
+            "poisoned_cache",
+            "vllm-v1",
+            "parts",
+            r"cached: expected \d+ slots by the recorder, found 0",
+        ),
         ("poisoned_cache", "slots", "parts", "cached: expected 6 slots by the recorder, found 0"),
         (
             "write_past_the_end",
