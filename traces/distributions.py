@@ -22,6 +22,8 @@ from .files import open_trace
 _TRACE = "trace:"
 Float64 = npt.NDArray[np.float64]
 Fields = tuple[tuple[str, float, float], ...]  # name, what it is above, what it is at most
+# Below it nearly all gaps are 0 and a few are without measure; the mean of a Weibull gap overflows.
+_LEAST_SHAPE = 0.01
 _LENGTHS: Mapping[str, Fields] = MappingProxyType(
     {
         "fixed": (("N", 0, 10**7),),
@@ -33,9 +35,9 @@ _LENGTHS: Mapping[str, Fields] = MappingProxyType(
 _ARRIVALS: Mapping[str, Fields] = MappingProxyType(
     {
         "poisson": (),
-        "gamma": (("SHAPE", 0, 10**6),),
-        "weibull": (("SHAPE", 0, 10**6),),
-        "on-off": (("ON", 0, 10**9), ("OFF", 0, 10**9)),
+        "gamma": (("SHAPE", _LEAST_SHAPE, 10**6),),
+        "weibull": (("SHAPE", _LEAST_SHAPE, 10**6),),
+        "on-off": (("ON", 1e-9, 10**9), ("OFF", 0, 10**9)),
         "diurnal": (("AMPLITUDE", -1e-12, 1 - 1e-9), ("PERIOD", 0, 10**9)),
     }
 )

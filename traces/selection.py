@@ -30,6 +30,8 @@ class Selection:
             raise UserError(f"window is {start:g}:{end:g}; it must be two times in seconds, from 0")
         if self.sample is not None and not 0 < self.sample <= 1:
             raise UserError(f"sample is {self.sample}; it must be above 0 and at most 1")
+        if self.seed < 0:
+            raise UserError(f"seed is {self.seed}; it must be at least 0")
         if self.num_requests is not None and self.num_requests < 1:
             raise UserError(f"num_requests is {self.num_requests}; it must be at least 1")
 

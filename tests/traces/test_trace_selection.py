@@ -83,6 +83,7 @@ def test_sessions_are_sampled_whole() -> None:
         ({"window_s": (-1.0, 3.0)}, "window is -1:3"),
         ({"window_s": (float("nan"), 3.0)}, "window is nan:3"),
         ({"sample": 0.0}, r"sample is 0\.0"),
+        ({"sample": 0.5, "seed": -1}, "seed is -1; it must be at least 0"),
         ({"sample": 1.5}, r"sample is 1\.5"),
         ({"num_requests": 0}, "num_requests is 0"),
         ({"skip": 9}, "none of the 3 requests of t is left"),
