@@ -36,6 +36,18 @@ def test_one_byte_between_rows_of_either_pool_fails(kernel: str, place: int) -> 
     assert run_case(case, after(kernel, spoil)).error > 0
 
 
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("kernel", MOVERS)
+def test_one_number_of_either_pool_fails(kernel: str, place: int) -> None:
+    """Of pools that share no storage."""
+
+    def spoil(args: Any, named: Any) -> None:
+        pools = [arg for arg in args if isinstance(arg, torch.Tensor) and arg.dim() == 4]
+        pools[place][-1, -1, -1, -1] = 77.0
+
+    assert run_case(Case(kernel, context_lens=(0, 3, 17)), after(kernel, spoil)).error > 0
+
+
 @pytest.mark.parametrize("host_block", [0, 1, 3])
 def test_one_number_of_host_memory_fails(host_block: int) -> None:
     def spoil(args: Any, named: Any) -> None:
