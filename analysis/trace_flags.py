@@ -13,6 +13,17 @@ if TYPE_CHECKING:
     from kvtwin.traces import ReadOptions, Selection, Trace
 
 
+_LARGEST_SIZE = 10**15  # as of every whole number of a configuration
+
+
+def check_size(flag: str, value: int | None) -> None:
+    """Raises UserError for a number of tokens or blocks that is out of range; None was not said."""
+    if value is not None and value < 1:
+        raise UserError(f"--{flag} is {value}; it must be at least 1")
+    if value is not None and value > _LARGEST_SIZE:
+        raise UserError(f"--{flag} is too large; it must be at most 10^15")
+
+
 def _flag(help_text: str, metavar: str) -> Any:
     return typer.Option(
         help=help_text, metavar=metavar, rich_help_panel="Requests", show_default=False
@@ -69,8 +80,7 @@ class TraceFlags:
         from kvtwin.traces import ReadOptions, parse_columns
 
         columns = {} if self.columns is None else parse_columns(self.columns)
-        if self.trace_block_size is not None and self.trace_block_size < 1:
-            raise UserError(f"--trace-block-size is {self.trace_block_size}; it must be at least 1")
+        check_size("trace-block-size", self.trace_block_size)
         return ReadOptions(columns, self.tokenizer, seed, self.trace_block_size)
 
     def selection(self, num_requests: int | None, seed: int) -> "Selection":

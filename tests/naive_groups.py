@@ -38,8 +38,8 @@ class NaiveGroups(GroupPools):
                 refused |= self.swap_in()
             if self.running:
                 break
-            if policy.transfers:
-                self.arrive(policy.transfers[0].end_ns)
+            assert policy.transfers, f"INV-5: nothing runs at {now_ns} ns, {num_waiting} wait"
+            self.arrive(policy.transfers[0].end_ns)
         self.waited_ns += self.at_ns - now_ns
         held_back = min(policy.device.num_free_blocks, policy.watermark_blocks)
         self.external = held_back * self.size if refused else 0

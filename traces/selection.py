@@ -34,6 +34,8 @@ class Selection:
             raise UserError(f"seed is {self.seed}; it must be at least 0")
         if self.num_requests is not None and self.num_requests < 1:
             raise UserError(f"num_requests is {self.num_requests}; it must be at least 1")
+        if self.seed < 0:
+            raise UserError(f"seed is {self.seed}; it must be at least 0")
 
     @property
     def most_read(self) -> int | None:

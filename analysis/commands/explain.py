@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ..options import JsonOption, takes_flags_of
-from ..trace_flags import TraceFlags, read_trace
+from ..trace_flags import TraceFlags, check_size, read_trace
 
 app = typer.Typer(
     help="Say why a number is what it is.",
@@ -31,14 +31,16 @@ def hits(
     num_requests: Annotated[
         int | None, typer.Option(help="Only the first N requests.", metavar="N")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of --sample.", metavar="S")] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(help="Seed of --sample and of formats that are distributions.", metavar="S"),
+    ] = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Say what a prefix cache could hit of a trace's prompts, and what is lost on the way.
 
     To the size of blocks, to the last token, which is always computed, to capacity, and to eviction order.
     """
-    from kvtwin.traces import UserError
     from kvtwin.traces.hit_losses import find_hit_losses
 
     from ..hit_losses import loss_facts, loss_lines
@@ -46,10 +48,8 @@ def hits(
     from ..printing import print_json
 
     without_pandas()
-    sizes = {"block-size": block_size, "num-gpu-blocks-override": num_gpu_blocks_override}
-    for name, value in sizes.items():
-        if value is not None and value < 1:
-            raise UserError(f"--{name} is {value}; it must be at least 1")
+    check_size("block-size", block_size)
+    check_size("num-gpu-blocks-override", num_gpu_blocks_override)
     trace = read_trace(path, flags, num_requests, seed)
     losses = find_hit_losses(trace, block_size, num_gpu_blocks_override)
     if as_json:

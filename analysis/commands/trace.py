@@ -9,7 +9,7 @@ from kvtwin.traces import WORKLOADS, WRITABLE_FORMATS
 
 from ..generated import MixFlags, asked_lines
 from ..options import JsonOption, takes_flags_of
-from ..trace_flags import TraceFlags, read_trace
+from ..trace_flags import TraceFlags, check_size, read_trace
 
 app = typer.Typer(
     help="Look at, generate and convert request traces.",
@@ -53,8 +53,7 @@ def info(
     from ..trace_info import info_facts, info_lines, verdict
 
     without_pandas()
-    if block_size < 1:
-        raise UserError(f"--block-size is {block_size}; it must be at least 1")
+    check_size("block-size", block_size)
     if out is not None and out.suffix != ".svg":
         raise UserError(f"--out {out}: the figure is an SVG; name a file that ends in .svg")
     if out is not None or num_requests is not None or flags.changes_the_trace:

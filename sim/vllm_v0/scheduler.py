@@ -33,15 +33,11 @@ class GroupScheduler(SwappingBatch):
         while policy.transfers and policy.transfers[0].end_ns <= now_ns:
             self._arrive(now_ns)
         while not self._admit() and not self._decode():
-            if policy.transfers:
-                self._arrive(policy.transfers[0].end_ns)
-                continue
-            head = self.queue.head()
-            assert head is not None, f"INV-5: nothing runs at {now_ns} ns, and nobody waits"
-            assert self.refused_row is None, (
-                f"INV-5: nothing runs at {now_ns} ns, and request {self.refused_row} was refused by an empty pool "
-                f"of {policy.num_slots} slots"
+            assert policy.transfers, (
+                f"INV-5: nothing runs at {now_ns} ns, {num_waiting} wait, and none is admitted to {policy.num_slots} "
+                f"slots, {policy.num_free_slots()} of them free; refused for memory: {self.refused_row}"
             )
+            self._arrive(policy.transfers[0].end_ns)
         self.waited_ns += self._ready_ns - now_ns
         external_slots = 0 if self.refused_row is None else policy.unusable_slots()
         self.ledger.set_free(policy.num_free_slots(), external_slots, self._ready_ns)

@@ -48,6 +48,10 @@ def test_json_and_the_reason(trace_path: Path, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize("flag", ["--block-size", "--num-gpu-blocks-override"])
-def test_a_size_below_one(flag: str, trace_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_size_out_of_range(
+    flag: str, trace_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, _, message = explain(capsys, str(trace_path), flag, "0")
     assert (code, message) == (2, f"kvtwin: {flag} is 0; it must be at least 1\n")
+    code, _, message = explain(capsys, str(trace_path), flag, str(10**21))
+    assert (code, message) == (2, f"kvtwin: {flag} is too large; it must be at most 10^15\n")

@@ -86,6 +86,11 @@ def test_info_and_convert_take_them_too(path: Path, tmp_path: Path) -> None:
         run("info", path, "--block-size", 0)
     with pytest.raises(UserError, match="--trace-block-size is 0"):
         run("info", path, "--trace-block-size", 0)
+    for flag in ("--block-size", "--trace-block-size"):
+        with pytest.raises(UserError, match=f"{flag} is too large; it must be at most 10.15"):
+            run("info", path, flag, 10**21)
+    with pytest.raises(UserError, match="seed is -5; it must be at least 0"):
+        run("info", path, "--sample", 0.5, "--seed", -5)
 
 
 def test_synth_wants_one_kind_of_request(tmp_path: Path) -> None:

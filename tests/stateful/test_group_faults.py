@@ -64,6 +64,11 @@ class SwapsTheWrongBlocks(VllmV0):
         return transfer
 
 
+class RefusesForEver(VllmV0):
+    def can_allocate(self, num_blocks: int) -> bool:
+        return False
+
+
 class BlockInTwoTables(VllmV0):
     """Of two requests, with a count that says so: only the content tells."""
 
@@ -91,6 +96,7 @@ class BlockInTwoTables(VllmV0):
         (HostNotGivenBack, {"num_samples": 3}, GroupEngine, r"INV-3: host block \d+ is in 0"),
         (SwapsTheWrongBlocks, {"num_samples": 3}, NaiveGroups, r"INV-7: \d/\d reads"),
         (BlockInTwoTables, {"num_samples": 2}, GroupEngine, "INV-1: "),
+        (RefusesForEver, {}, GroupEngine, "INV-5: nothing runs at 0 ns, 6 wait"),
         (VllmV0, {"num_samples": 3}, GroupEngine, None),
         (VllmV0, {"beam_width": 3}, NaiveGroups, None),
     ],
