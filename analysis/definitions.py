@@ -16,6 +16,7 @@ STATISTICS = ("mean", "p50", "p99")
 NS_PER_S = 1e9
 NS_PER_MS = 1e6
 LOADED_WINDOW = "from the first arrival until nobody waits any more and nobody will"
+PREFIX_HITS = "prompt tokens that were found in the pool when the request was admitted first"
 UNCALIBRATED = "UNCALIBRATED"
 UNCALIBRATED_NOTE = (
     f"{UNCALIBRATED}: step times come from a cost model that is not fitted to measurements; "

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .definitions import LATENCIES, LOADED_WINDOW, STATISTICS, latency_cell
+from .definitions import LATENCIES, LOADED_WINDOW, PREFIX_HITS, STATISTICS, latency_cell
 from .facts import labelled_facts
 from .figures import pages
 from .frames import RunFrames, read_run
@@ -68,6 +68,7 @@ def render_page(comparison: Mapping[str, Any], figures: Mapping[str, bytes]) -> 
         latencies=LATENCIES,
         statistics=STATISTICS,
         loaded_window=LOADED_WINDOW,
+        prefix_hits=PREFIX_HITS,
         latency_cell=latency_cell,
         gib=2**30,
     )

@@ -5,7 +5,7 @@ from typing import Any
 
 Summary = dict[str, Any]
 
-ROOMY = 0.1  # share of the pool that is free on average where memory is no limit
+ROOMY = 0.1  # share of the pool that is free or cached on average where memory is no limit
 WHOLE_RATIO = 20  # above, decimals of a ratio say nothing
 SMALL_SHARE = 0.01  # below, one decimal of a percentage is too few to check a ratio by
 
@@ -24,10 +24,10 @@ def comparison_verdict(summaries: Sequence[Summary]) -> str:
             f"{_left_out([], summaries)}."
         )
     # Where the best leaves a good part of the pool free, memory does not limit it, and live shares tell how much there
-    # was to do. Then what counts is how much of the memory that a policy takes is live.
-    roomy = max(ran, key=_live)["shares"]["free"] >= ROOMY
+    # was to do. Then what counts is how much of the memory that a policy takes is live. What is
+    # cached is nobody's: whoever wants a block gets it. So a prefix cache does not lose by filling the pool.
+    roomy = _untaken(max(ran, key=_live)) >= ROOMY
     score = _live_of_taken if roomy else _live
-    what = "of the memory it takes" if roomy else "of the KV pool"
     ranked = sorted(ran, key=score, reverse=True)
     best, others = ranked[0], ranked[1:]
     equals = [s for s in others if _percent(score(s)) == _percent(score(best))]
@@ -35,9 +35,11 @@ def comparison_verdict(summaries: Sequence[Summary]) -> str:
     winners = [best, *equals]
     if not behind:
         said = _all_equal(winners) if equals else _alone(best)
-        return f"{said}{_left_out(winners, summaries)}."
+        return f"{said}{_saved(summaries)}{_left_out(winners, summaries)}."
     names = _join([s["policy"] for s in winners])
     verb = "keep" if equals else "keeps"
+    takes = "they take" if equals else "it takes"
+    what = f"of the memory {takes}" if roomy else "of the KV pool"
     next_best, worst = behind[0], behind[-1]
     lead = f"{_lead(score(best), score(next_best))} {_named(next_best, score)}"
     running = f"{_running(next_best)} in {next_best['policy']}"
@@ -49,7 +51,7 @@ def comparison_verdict(summaries: Sequence[Summary]) -> str:
     left_out = _left_out([*winners, next_best, worst], summaries)
     return (
         f"{names} {verb} {_percent(score(best))}{each} {what} live, {lead}; "
-        f"{_running(best)} requests run together on average, against {running}{room}{left_out}."
+        f"{_running(best)} requests run together on average, against {running}{room}{_saved(summaries)}{left_out}."
     )
 
 
@@ -65,7 +67,7 @@ def run_verdict(summary: Summary) -> str:
             f"{summary['policy']} keeps no KV cache; {_running(summary)} requests run together "
             f"on average, and {summary['recomputed_tokens']:,} tokens were computed again."
         )
-    return f"{_alone(summary)}{_left_out([summary], [summary])}."
+    return f"{_alone(summary)}{_saved([summary])}{_left_out([summary], [summary])}."
 
 
 def _alone(summary: Summary) -> str:
@@ -123,18 +125,40 @@ def _named(summary: Summary, score: Callable[[Summary], float]) -> str:
 
 
 def _room(summary: Summary) -> str:
-    free = summary["shares"]["free"]
-    if free < ROOMY:
+    untaken = _untaken(summary)
+    if untaken < ROOMY:
         return ""
+    free = "free or cached" if summary["shares"]["cached"] else "free"
     return (
-        f"; {summary['policy']} leaves {_percent(free)} of the pool free on average, "
+        f"; {summary['policy']} leaves {_percent(untaken)} of the pool {free} on average, "
         f"at most {_percent(summary['peak_used_share'])} in use"
     )
 
 
+def _saved(summaries: Sequence[Summary]) -> str:
+    """What prefix caches and shared blocks were good for; nothing where they were good for nothing."""
+    found = [
+        f"{s['policy']} found {_percent(s['hit_share_of_prompt_tokens'])}"
+        for s in summaries
+        if s["hit_tokens"]
+    ]
+    shared = [
+        f"; sharing saved {s['policy']} {_percent(s['sharing']['saved_share_of_blocks'])} of its blocks"
+        for s in summaries
+        if "sharing" in s and s["sharing"]["saved_share_of_blocks"]
+    ]
+    cached = f"; {_join(found)} of the prompt tokens cached" if found else ""
+    return f"{cached}{''.join(shared)}"
+
+
 def _live_of_taken(summary: Summary) -> float:
+    return _live(summary) / (1 - _untaken(summary) - float(summary["shares"]["external"]))
+
+
+def _untaken(summary: Summary) -> float:
+    """Share of the pool that whoever wants it gets."""
     shares = summary["shares"]
-    return _live(summary) / (1 - float(shares["free"]) - float(shares["external"]))
+    return float(shares["free"]) + float(shares["cached"])
 
 
 def _live(summary: Summary) -> float:

@@ -158,6 +158,7 @@ def test_report_parts_column_by_column() -> None:
         "largest free run, % of free": "42.7",
         "preemptions": "23",
         "recomputed tokens": "7,703",
+        "prefix hits, % of prompt tokens": "22.3",
         "rejected": "14",
         "clipped": "5",
     }

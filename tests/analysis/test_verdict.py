@@ -175,3 +175,41 @@ def test_memory_that_nobody_holds_is_not_taken() -> None:
     assert verdict.startswith(
         "contiguous keeps 80.0 % of the memory it takes live, 1.4 times orca-max (55.6 %);"
     )
+
+
+def test_what_a_prefix_cache_keeps_is_not_taken() -> None:
+    nothing = dict.fromkeys(summary("paged")["shares"], 0.0)
+    without = summary("paged", shares=nothing | {"live": 0.2, "reserved": 0.05, "free": 0.75})
+    shares = nothing | {"live": 0.09, "reserved": 0.01, "cached": 0.85, "free": 0.05}
+    hits = {"hit_tokens": 11, "hit_share_of_prompt_tokens": 0.786}
+    cached = summary("paged", shares=shares, policy="vllm-v1", mean_running=11.0, **hits)
+    assert comparison_verdict([without, cached]) == (
+        "vllm-v1 keeps 90.0 % of the memory it takes live, 1.1 times paged (80.0 %); 11.0 requests run together on "
+        "average, against 34.2 in paged; vllm-v1 leaves 90.0 % of the pool free or cached on average, at most 96.0 % "
+        "in use; vllm-v1 found 78.6 % of the prompt tokens cached."
+    )
+    # The pool is as roomy if the policy that keeps most of it live fills the rest with what it caches.
+    assert comparison_verdict([cached, with_live("orca-max", 0.05)]).startswith(
+        "vllm-v1 keeps 90.0 % of the memory it takes live,"
+    )
+    assert run_verdict(cached).endswith(
+        "most of the rest is cached (85.0 %); vllm-v1 found 78.6 % of the prompt tokens cached."
+    )
+
+
+def test_equals_take_their_memory_together() -> None:
+    nothing = dict.fromkeys(summary("paged")["shares"], 0.0)
+    shares = nothing | {"live": 0.4, "reserved": 0.1, "free": 0.5}
+    equals = [summary("paged", shares=shares), summary("contiguous", shares=shares)]
+    assert comparison_verdict([*equals, with_live("orca-max", 0.1)]).startswith(
+        "paged and contiguous keep 80.0 % each of the memory they take live, 8.0 times orca-max (10.0 %);"
+    )
+
+
+def test_blocks_saved_by_sharing_are_said() -> None:
+    shared = summary("contiguous", policy="vllm-v0", sharing={"saved_share_of_blocks": 0.125})
+    assert comparison_verdict([summary("paged"), shared]).endswith(
+        "against 20.2 in vllm-v0; sharing saved vllm-v0 12.5 % of its blocks."
+    )
+    alone = shared | {"sharing": {"saved_share_of_blocks": 0.0}}
+    assert "sharing" not in run_verdict(alone)
