@@ -51,6 +51,7 @@ def gather_facts(config: RunConfig, trace: Trace) -> dict[str, Any]:
             *load_cost(config).notes,
             *trace.notes,
             *_group_notes(config, trace),
+            *_priority_notes(config, trace),
             *_loop_notes(loop),
         ],
         "trace": {
@@ -78,6 +79,12 @@ def _group_notes(config: RunConfig, trace: Trace) -> list[str]:
             ),
         )
     return [ONE_SEQUENCE] if asked > 1 else []
+
+
+def _priority_notes(config: RunConfig, trace: Trace) -> list[str]:
+    if config.scheduling_policy != "priority" or any(c.priority is not None for c in trace.chunks):
+        return []
+    return ["the trace gives no priorities: all requests are equally urgent"]
 
 
 def header_lines(facts: Facts) -> list[str]:

@@ -81,6 +81,9 @@ def _overloaded(summaries: Sequence[dict[str, Any]], *, saturated: bool) -> Noti
     if saturated:
         # Without an arrival rate there is nothing to keep up with.
         return Notice("Overloaded", "saturated: all requests arrive at once", serious=False)
+    if all(s["num_finished"] and s["waiting_at_last_arrival"] is None for s in summaries):
+        # Of a closed loop: later calls come when they are let, so only first calls tell how much there is to do.
+        return Notice("Overloaded", "not judged: all sessions begin at once", serious=False)
     growing = _by_policy(
         summaries, "overloaded", lambda s: f"{s['waiting_at_last_arrival']:,} waiting"
     )

@@ -53,13 +53,15 @@ def _how(summary: dict[str, Any]) -> str:
 def _queue_lines(summary: dict[str, Any]) -> list[str]:
     if summary["saturated"]:
         return [_line("Queue", "saturated")]
+    judged = summary["waiting_at_last_arrival"] is not None
+    growing = "yes" if summary["overloaded"] else "no" if judged else "-"
     waiting = (
         ("half of the arrival span", "waiting_at_half"),
         ("the last arrival", "waiting_at_last_arrival"),
     )
     return [
         *(_line(f"Waiting at {when}", _count(summary[key])) for when, key in waiting),
-        _line("Queue still growing at the last arrival", "yes" if summary["overloaded"] else "no"),
+        _line("Queue still growing at the last arrival", growing),
     ]
 
 

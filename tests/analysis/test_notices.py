@@ -59,6 +59,13 @@ def test_fitted_step_times_are_not_called_uncalibrated() -> None:
     assert found["Uncalibrated"] == "none"
 
 
+def test_sessions_that_begin_at_once_are_not_called_served_in_time() -> None:
+    together = [summary(policy, waiting_at_last_arrival=None) for policy in ("paged", "orca-max")]
+    said = texts(comparison(*together, saturated=False))["Overloaded"]
+    assert said == "not judged: all sessions begin at once"
+    assert texts(comparison(summary("paged"), saturated=False))["Overloaded"] == "none"
+
+
 def test_saturated_arrivals_leave_the_step_times_to_the_latencies() -> None:
     assert texts(comparison(summary("paged")))["Uncalibrated"] == "paged: latencies and tok/s"
 

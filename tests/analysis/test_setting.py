@@ -1,10 +1,11 @@
 """From flags to a trace and a configuration."""
 
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import numpy as np
 import pytest
 
 from kvtwin.analysis.definitions import latency_note
@@ -188,6 +189,21 @@ def test_several_sequences_are_named_and_explained(
         shown is not None
     )
     assert shown is None or shown in options
+
+
+def test_priorities_that_no_trace_gives_are_said_to_be_equal(tmp_path: Path) -> None:
+    def said(path: Path | None, rule: str) -> bool:
+        machine = {"model": "opt-13b", "gpu": "a100-40gb"} if path else {}
+        inputs = Inputs(trace=path, num_requests=2, scheduling_policy=rule, **machine)
+        facts = gather_facts(load_config(inputs, policy="vllm-v1"), load_trace(inputs, seed=0))
+        return any("equally urgent" in note for note in facts["notes"])
+
+    trace = synthesize("sharegpt-like", 2, 1)
+    given = replace(trace, chunks=(replace(trace.chunks[0], priority=np.array([1, 0])),))
+    write_trace(given, tmp_path / "t.parquet", "kvtwin-parquet")
+    assert said(None, "priority")
+    assert not said(None, "fcfs")
+    assert not said(tmp_path / "t.parquet", "priority")
 
 
 def test_the_header_says_what_is_run() -> None:

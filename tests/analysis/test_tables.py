@@ -133,6 +133,10 @@ def test_run_block_says_how_the_queue_grew() -> None:
     block = run_lines(summary("paged", saturated=False, overloaded=True, **waiting))
     found = [line.split()[-1] for line in block if "aiting at" in line or "still growing" in line]
     assert found == ["1,200", "-", "yes"]
+    unknown = dict.fromkeys(waiting)
+    block = run_lines(summary("paged", saturated=False, **unknown))
+    found = [line.split()[-1] for line in block if "aiting at" in line or "still growing" in line]
+    assert found == ["-", "-", "-"]
 
 
 def test_run_block_of_a_fitted_model_is_not_stamped() -> None:

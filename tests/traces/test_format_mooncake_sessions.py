@@ -27,7 +27,10 @@ def read(
 
 
 def test_the_user_has_to_say_what_lengths_are(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"fits the formats mooncake-sessions and mooncake-delta;"):
+    with pytest.raises(
+        UserError,
+        match=r"fits the formats mooncake-sessions and mooncake-delta;.*delta: .*new in a turn",
+    ):
         open_trace(write(tmp_path / "t.jsonl", jsonl(*DELTA)))
 
 

@@ -34,8 +34,11 @@ def format_of(head: Head, format: str | None, has_columns: bool) -> str:
         raise UserError(f"{head.path} is a binary file, not a trace; formats: {', '.join(FORMATS)}")
     fitting = [name for name in FORMATS if load_format(name).recognises(head)]
     if len(fitting) > 1:
+        what = (
+            " (delta: lengths count what is new in a turn)" if "mooncake-delta" in fitting else ""
+        )
         raise UserError(
-            f"{head.path} fits the formats {' and '.join(fitting)}; name one with --format"
+            f"{head.path} fits the formats {' and '.join(fitting)}; name one with --format{what}"
         )
     if not fitting:
         _fail(head)
