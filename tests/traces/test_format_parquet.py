@@ -94,6 +94,15 @@ def test_everything_in_two_row_groups(tmp_path: Path) -> None:
             },
             " row 2: call is 0;",
         ),
+        (  # in the second row group, below the last of the first one
+            {
+                "session": [0, 0, 0],
+                "call": [0, 2, 1],
+                "after_call": [-1] * 3,
+                "join_call": [-1] * 3,
+            },
+            " row 3: call is 1;",
+        ),
         ({"after_call": [-1, 1, -1]}, " row 2: after_call is 1; it must be an earlier call"),
         ({"join_call": [0, -1, -1]}, " row 1: join_call is 0; it must be a later call"),
         ({"drop": ("think_ns",)}, ": column think_ns is missing beside session"),
