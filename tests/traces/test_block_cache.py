@@ -91,6 +91,11 @@ def test_both_orders_on_small_trees(
     assert hits.sum() == most_hits(requests, capacity, wanted)
 
 
+def test_what_nobody_needs_any_more_makes_room() -> None:
+    offsets, ids = ragged([[0], [0], [1], [2], [1], [2]])
+    assert optimal_hits(offsets, ids, 2, np.ones(6, int)).tolist() == [0, 1, 0, 0, 1, 1]
+
+
 def rounds(num_clients: int, num_rounds: int, new_blocks: int) -> list[list[int]]:
     """Each round, every client comes once, with all it had and as much again."""
     return [

@@ -1,7 +1,10 @@
 """Where prefix hits are lost, on traces whose every part is known."""
 
 import pytest
-from random_cases import trace_of
+from example_counts import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_cases import trace_of, traces
 
 from kvtwin.traces import Trace, find_prefixes, prefix_hits
 from kvtwin.traces.hit_losses import find_hit_losses
@@ -93,6 +96,56 @@ def test_evicted_before_it_is_used_again() -> None:
     assert losses.reason == (
         "the cache has 2 blocks: what is shared is evicted before it is used again"
     )
+
+
+def num_common(one: list[tuple[int, int]], other: list[tuple[int, int]]) -> int:
+    pairs = zip(one, other, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+
+
+@settings(max_examples=examples(100))
+@given(
+    trace=traces(most=12, longest=20, with_content=True),
+    block_tokens=st.integers(1, 5),
+    num_blocks=st.integers(1, 20),
+)
+def test_every_loss_against_lists_of_tokens(
+    trace: Trace, block_tokens: int, num_blocks: int
+) -> None:
+    """Answers are cached, and hit by longer prompts; of the last output token no KV is ever computed."""
+    (chunk,) = trace.chunks
+    prompts, outputs = chunk.num_prompt_tokens.tolist(), chunk.num_output_tokens.tolist()
+    columns = [chunk.content.streams, chunk.content.starts, chunk.content.num_tokens]
+    pieces = list(zip(*(column.tolist() for column in columns), strict=True))
+    offsets = chunk.content.offsets.tolist()
+    earlier: list[list[tuple[int, int]]] = []
+    used: list[tuple[tuple[int, int], ...]] = []  # blocks, each as all up to its end; oldest first
+    seen, full, usable, hits = [], 0, 0, 0
+    for row, (prompt, output) in enumerate(zip(prompts, outputs, strict=True)):
+        known = [
+            (s, a + i) for s, a, n in pieces[offsets[row] : offsets[row + 1]] for i in range(n)
+        ]
+        own = [(-1 - row, i) for i in range(prompt + output)]
+        tokens = (known + own)[: prompt + output - 1]
+        shared = [num_common(tokens[:prompt], other) for other in earlier]
+        seen.append(max(shared, default=0))
+        full += seen[-1] // block_tokens
+        most = min(seen[-1], prompt - 1) // block_tokens
+        usable += most
+        ends = range(block_tokens, len(tokens) + 1, block_tokens)
+        blocks = [tuple(tokens[:end]) for end in ends]
+        missing = [place for place, block in enumerate(blocks) if block not in used]
+        hits += min(missing[0] if missing else len(blocks), most)
+        used = [block for block in used if block not in blocks] + blocks[::-1]
+        used = used[max(0, len(used) - num_blocks) :]
+        earlier.append(tokens)
+    losses = find_hit_losses(trace, block_tokens, num_blocks)
+    assert losses.longest_shared_prefix == max(seen)
+    assert losses.num_infinite_hit_tokens == sum(seen)
+    assert losses.lost_to_blocks == sum(seen) - full * block_tokens
+    assert losses.lost_to_last_token == (full - usable) * block_tokens
+    assert losses.lost_to_capacity + losses.lost_to_order == (usable - hits) * block_tokens
+    assert losses.num_hit_tokens == hits * block_tokens
 
 
 def test_the_first_steps_agree_with_trace_info() -> None:
