@@ -2,8 +2,7 @@
 
 import dataclasses
 import hashlib
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +28,7 @@ from .calibration import typed_command, versions
 from .device_flags import DeviceFlags
 from .execution import shape_facts, write_execution
 from .layout import META_JSON, PREDICTION_JSON, VALIDATION_JSON, run_dir_name
+from .validation_cells import number_cell, outcome
 
 if TYPE_CHECKING:
     from kvtwin.gpu.check.backends import Backend
@@ -52,8 +52,11 @@ def validate_policies(
     out: Path,
     *,
     paranoid: bool,
+    each: Callable[[PolicyValidation], None] = lambda _: None,
 ) -> Validation:
     """Everything of validation.json, which is written to `out` with all run directories.
+
+    `each` gets the part of a policy as soon as it is complete.
 
     Raises UserError where a policy cannot run under `config`, or be executed.
     """
@@ -96,8 +99,9 @@ def validate_policies(
                 executed_dir=f"{EXECUTED}/{run_dir_name(name)}",
             )
         )
+        each(parts[-1])
     cost = load_cost(config)
-    notes = [SCOPE, *cost.notes]
+    notes = [SCOPE, *_rejected(foresights.values()), *cost.notes]
     if backend.device == "cpu":
         notes.append(NO_GPU)
     if backend.name == "triton-interpret":
@@ -131,20 +135,45 @@ def _write_prediction(out: Path, foresight: Foresight) -> None:
     write_json(out / META_JSON, versions())
 
 
-def prediction_lines(validation: Validation) -> list[str]:
-    """A line for each prediction, with the backend that ran."""
-    lines = []
-    for policy in validation.policies:
-        for prediction in policy.predictions:
-            verdict = {True: "pass", False: "FAIL", None: "not judged"}[prediction.passed]
-            lines.append(
-                f"{policy.policy:<16} {policy.backend:<16} {prediction.kind:<10} {prediction.name:<36} "
-                f"{_number(prediction.predicted):>14} {_number(prediction.measured):>14} "
-                f"{prediction.unit:<12} {verdict}"
-            )
-        lines += [f"{policy.policy:<16} {policy.backend:<16} {line}" for line in policy.findings]
-    return lines
+def _rejected(foresights: Iterable[Foresight]) -> list[str]:
+    """One sentence of how many requests each policy rejected, or none."""
+    counts = [
+        f"{summary['policy']} {summary['num_rejected']:,} of {summary['num_requests']:,}"
+        for summary in (foresight.summary for foresight in foresights)
+        if summary["num_rejected"]
+    ]
+    return [f"requests rejected at arrival, so not executed: {', '.join(counts)}"] if counts else []
 
 
-def _number(value: float | None) -> str:
-    return json.dumps(value) if value is None or value == int(value) else f"{value:.4g}"
+def prediction_header() -> str:
+    """Names of the columns of `prediction_lines`."""
+    return _line(
+        "policy", "backend", "kind", "prediction", "predicted", "measured", "tolerance", "unit", ""
+    ).rstrip()
+
+
+def prediction_lines(policy: PolicyValidation) -> list[str]:
+    """A line for each prediction and each finding, with the backend that ran."""
+    lines = [
+        _line(
+            prediction.policy,
+            prediction.backend,
+            prediction.kind,
+            prediction.name,
+            number_cell(prediction.predicted),
+            number_cell(prediction.measured),
+            number_cell(prediction.tolerance),
+            prediction.unit,
+            outcome(prediction.to_dict()),
+        )
+        for prediction in policy.predictions
+    ]
+    return lines + [f"{policy.policy:<16} {policy.backend:<16} {line}" for line in policy.findings]
+
+
+def _line(*cells: str) -> str:
+    policy, backend, kind, name, predicted, measured, tolerance, unit, verdict = cells
+    return (
+        f"{policy:<16} {backend:<16} {kind:<10} {name:<36} {predicted:>14} {measured:>14} "
+        f"{tolerance:>10} {unit:<12} {verdict}"
+    )

@@ -1,12 +1,15 @@
 """`kvtwin validate`: does a device do what was simulated?"""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..device_flags import DeviceFlags
 from ..options import ForceOption, Inputs, JsonOption, OutOption, takes_inputs_and
+
+if TYPE_CHECKING:
+    from kvtwin.gpu.twin.validation import PolicyValidation
 
 
 def _depth(help_text: str) -> Any:
@@ -45,7 +48,14 @@ def validate(
     with opened_backend(flags) as backend, replacing(out, force=force) as staging:
         from kvtwin.gpu.twin.validate import Depth
 
-        from ..validating import prediction_lines, validate_policies
+        from ..validating import prediction_header, prediction_lines, validate_policies
+
+        def show(part: "PolicyValidation") -> None:
+            if as_json:
+                return
+            if part.policy == names[0]:
+                print(prediction_header())
+            print("\n".join(prediction_lines(part)), flush=True)
 
         trace = load_trace(inputs, config.seed)
         validation = validate_policies(
@@ -57,6 +67,7 @@ def validate(
             Depth(audit_steps, output_steps, output_rows),
             staging,
             paranoid=inputs.paranoid,
+            each=show,
         )
         from ..validation import write_validation_report
 
@@ -66,7 +77,7 @@ def validate(
     else:
         from ..validation_cells import verdict
 
-        print("\n".join(prediction_lines(validation)))
+        print("\n".join(f"Note: {note}" for note in validation.notes))
         print(f"Report: {out / 'report.html'}")
         print(verdict(validation.to_dict()))
     if not validation.passed:

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from ..definitions import NS_PER_MS
 from ..parts import OUTLINE
@@ -11,6 +12,8 @@ MEASURED_COLOUR = "#0072B2"
 REPEAT_COLOUR = "#E69F00"
 # Each step of a long run would be a thousand points on top of each other, and most of a page's bytes.
 MOST_POINTS = 4000
+# Ratio of an axis' ends up to which 2 and 5 are marked beside powers of ten.
+MOST_MARKED = 100
 
 
 def draw(policy: str, steps: pd.DataFrame, ax: Axes) -> None:
@@ -34,8 +37,12 @@ def draw(policy: str, steps: pd.DataFrame, ax: Axes) -> None:
     ax.set_xlim(low, high)
     ax.set_ylim(low, high)
     ax.grid(True)
+    # Without 2 and 5 a panel of less than a decade has one number; with them, one of many decades has too many.
+    marked = (1.0, 2.0, 5.0) if high < MOST_MARKED * low else (1.0,)
     for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(LogLocator(subs=marked))
         axis.set_major_formatter("{x:,g}")
+        axis.set_minor_formatter(NullFormatter())
     ax.set_title(policy)
     ax.set_xlabel("predicted step time (ms)")
     ax.set_ylabel("measured step time (ms)")

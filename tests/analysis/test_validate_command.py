@@ -35,7 +35,21 @@ def test_all_predictions_hold(out: Path, capsys: pytest.CaptureFixture[str]) -> 
     arguments = ("validate", *SETTING, "--policies", "paged,no-cache", "--out", out)
     code, text, _ = kvtwin(capsys, *arguments, "--audit-steps", "2")
     assert code == 0, text
-    *lines, report, verdict = text.splitlines()
+    header, *lines, report, verdict = text.splitlines()
+    lines, notes = (
+        [line for line in lines if line.startswith("Note: ") == noted] for noted in (False, True)
+    )
+    assert header.split() == (
+        ["policy", "backend", "kind", "prediction", "predicted", "measured", "tolerance", "unit"]
+    )
+    assert "Note: not measured on a GPU" in notes
+    assert not any("rejected" in note for note in notes), "no request was"
+    # Measured and tolerance stand in their columns: 0 of 0 findings, an error of less than 1.
+    findings, worst = (
+        next(line for line in lines if name in line) for name in (" findings ", " largest error ")
+    )
+    assert findings[header.index("measured") : header.index("unit")].split() == ["0", "0"]
+    assert worst[: header.index("unit")].split()[-1] == "1"
     assert all(line.split()[1] == "torch" for line in lines), "a line must name its backend"
     assert {line.split()[0] for line in lines} == {"paged", "no-cache"}
     assert report == f"Report: {out / 'report.html'}"
@@ -80,6 +94,18 @@ def test_a_prediction_that_fails_is_exit_code_1(
     assert not found["passed"]
     assert any("expected" in line for line in found["policies"][0]["findings"])
     assert (tmp_path / "out" / "report.html").is_file(), "a failure is worth a report"
+
+
+def test_rejected_requests_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    arguments = ("validate", *SETTING, "--num-gpu-blocks-override", "4", "--out", out)
+    code, text, _ = kvtwin(capsys, *arguments)
+    assert code == 0, text
+    summary = json.loads((out / "predicted" / "paged" / "run.json").read_text())["summary"]
+    assert 0 < summary["num_rejected"] < 6
+    note = f"requests rejected at arrival, so not executed: paged {summary['num_rejected']} of 6"
+    assert f"Note: {note}\n" in text
+    assert note in (out / "report.html").read_text()
 
 
 def test_run_on_a_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
