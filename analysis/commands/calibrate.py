@@ -66,6 +66,8 @@ def calibrate(
         )
     if from_bench is None and gpu is not None:
         raise UserError(f"--gpu {gpu} is for --from-bench; what is measured here says its own name")
+    if seconds is not None and not seconds > 0:
+        raise UserError(f"--seconds is {seconds:g}; it must be above 0")
     # Before anything is measured: the name must be free.
     with whole_file(out, force=force) as file:
         left_out: list[str] = []

@@ -12,7 +12,7 @@ _PATTERNS: dict[torch.dtype, tuple[torch.dtype, int]] = {
     torch.bfloat16: (torch.int16, 0x7FED),
     torch.float32: (torch.int32, 0x7FCDEAD5),
 }
-_WORD_BYTES = 8
+WORD_BYTES = 8
 
 
 def poison(pools: Iterable[torch.Tensor], runs: Sequence[tuple[int, int]]) -> None:
@@ -40,8 +40,8 @@ def words_of(pool: torch.Tensor) -> torch.Tensor:
     """The bits of each slot of a contiguous pool: int64 [num_slots, words], sharing its memory."""
     by_slot = pool.view(pool.shape[0] * pool.shape[1], -1)
     num_bytes = by_slot.shape[1] * by_slot.element_size()
-    assert num_bytes % _WORD_BYTES == 0, (
-        f"a slot of {num_bytes} bytes; an audit needs a multiple of {_WORD_BYTES}"
+    assert num_bytes % WORD_BYTES == 0, (
+        f"a slot of {num_bytes} bytes; an audit needs a multiple of {WORD_BYTES}"
     )
     return by_slot.view(torch.int64)
 

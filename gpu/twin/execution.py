@@ -10,6 +10,7 @@ import torch
 from kvtwin.sim import Assembly, RunConfig, assemble, find_model
 from kvtwin.traces import Trace, UserError
 
+from ..audit.poison import WORD_BYTES
 from ..check.backends import Backend
 from .content import ContentShape
 from .driver import drive
@@ -28,7 +29,7 @@ def content_shape(
 ) -> ContentShape:
     """The shape of `config.model`, with what is not None in its place.
 
-    Raises UserError where the kernels cannot hold its KV, or heads do not divide.
+    Raises UserError where the kernels cannot hold its KV, slots cannot be audited, or heads do not divide.
     """
     model = find_model(config.model)
     if config.tensor_parallel_size > 1:
@@ -57,6 +58,12 @@ def content_shape(
         raise UserError(
             f"{shape.num_heads} heads cannot share {shape.num_kv_heads} KV heads; "
             "--heads must be a multiple of --kv-heads"
+        )
+    slot_bytes = shape.num_kv_heads * shape.head_dim * shape.dtype.itemsize
+    if slot_bytes % WORD_BYTES:
+        raise UserError(
+            f"{shape.num_kv_heads} KV heads of {shape.head_dim} are {slot_bytes} bytes a token in each layer's K; "
+            f"it must be a multiple of {WORD_BYTES}: use another --head-dim or --kv-heads"
         )
     return shape
 

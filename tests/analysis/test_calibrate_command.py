@@ -136,7 +136,9 @@ def test_a_bad_bench_is_refused(
         (("--device", "tpu"), "device tpu: choose cuda or cpu"),
         (("--device", "cpu", "--kv-cache-dtype", "fp8"), "--kv-cache-dtype is fp8"),
         (("--device", "cpu", "--heads", "3", "--kv-heads", "2"), "--heads must be a multiple"),
-        (("--device", "cpu", "--seconds", "0", *SMALL), "0 steps were measured, at least 20"),
+        (("--device", "cpu", "--seconds", "nan"), "--seconds is nan; it must be above 0"),
+        (("--device", "cpu", "--seconds", "0"), "--seconds is 0; it must be above 0"),
+        (("--device", "cpu", "--seconds", "1e-9", *SMALL), "0 steps were measured, at least 20"),
     ],
 )
 def test_bad_flags_are_one_line(

@@ -127,6 +127,7 @@ def test_run_on_a_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         (("run", "--layers", "2"), "without --device"),
         (("validate", *SETTING, "--layers", "0"), "--layers is 0"),
         (("validate", *SETTING, "--kv-heads", "3"), "2 heads cannot share 3 KV heads"),
+        (("validate", *SETTING, "--head-dim", "3"), "--head-dim or --kv-heads"),
         (("validate", *SETTING, "--kv-cache-dtype", "fp8"), "--kv-cache-dtype is fp8"),
         (("validate", *SETTING, "--tensor-parallel-size", "2"), "--tensor-parallel-size is 2"),
         (("validate", *SETTING, "--backend", "cuda"), "backend cuda: choose"),

@@ -1,6 +1,7 @@
 """Every policy is executed as it was simulated: decisions, contents, parts and outputs."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,17 @@ import torch
 from twin_cases import DURATION_NS, POLICIES, SHAPE, config_of, make_trace
 
 from kvtwin.gpu.check.backends import Backend
+from kvtwin.gpu.twin import executor
 from kvtwin.gpu.twin.backend import open_backend
 from kvtwin.gpu.twin.driver import GivenClock, MeasuredClock
 from kvtwin.gpu.twin.execution import execute
-from kvtwin.gpu.twin.foresight import decisions_sha256, foresee
+from kvtwin.gpu.twin.follower import DecisionFollower
+from kvtwin.gpu.twin.foresight import Foresight, decisions_sha256, foresee
 from kvtwin.gpu.twin.outputs import OutputCheck
+from kvtwin.gpu.twin.step import StepTensors
 from kvtwin.gpu.twin.validate import Depth, same_outputs, validate_decisions
 from kvtwin.sim.drive import drive
+from kvtwin.sim.engine import Engine
 from kvtwin.traces import Trace, TraceChunk
 
 DEPTH = Depth(audit_steps=3, output_steps=2, num_rows=6)
@@ -147,6 +152,64 @@ def test_what_was_never_written_is_told_of_and_computed(backend: Backend) -> Non
     assert measured["findings"].measured == measured["outputs with NaN"].measured == 0
     assert measured["largest error"].passed
     assert measured["counts that differ"].passed is False, "the recorder takes them for cached"
+
+
+def _unpoisoned(foresight: Foresight, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(DecisionFollower, "_clear", lambda *_: None)
+
+
+def _miscounted(foresight: Foresight, patch: pytest.MonkeyPatch) -> None:
+    parts = Engine.parts
+
+    def wrong(engine: Engine) -> dict[str, int]:
+        counted = parts(engine)
+        return counted | {"live": counted["live"] + 1, "free": counted["free"] - 1}
+
+    patch.setattr(Engine, "parts", wrong)
+
+
+def _other_scale(foresight: Foresight, patch: pytest.MonkeyPatch) -> None:
+    put = executor.put_on_device
+
+    def scaled(*args: Any) -> StepTensors:
+        step = put(*args)
+        return replace(step, query=step.query * 1.05)
+
+    patch.setattr(executor, "put_on_device", scaled)
+
+
+def _other_row(foresight: Foresight, patch: pytest.MonkeyPatch) -> None:
+    rows = foresight.assembly.recorder.rows
+    rows[-1] = replace(rows[-1], end_ns=rows[-1].end_ns + 1)
+
+
+def _other_block(foresight: Foresight, patch: pytest.MonkeyPatch) -> None:
+    foresight.log.firsts[40] += 1
+
+
+def _other_end(foresight: Foresight, patch: pytest.MonkeyPatch) -> None:
+    object.__setattr__(foresight, "end_ns", foresight.end_ns - 1)
+
+
+@pytest.mark.parametrize(
+    ("tamper", "failed"),
+    [
+        (_unpoisoned, "findings"),
+        (_miscounted, "counts that differ"),
+        (_other_scale, "largest error"),
+        (_other_row, "timeline rows that are the same"),
+        (_other_block, "first ones that are the same"),
+        (_other_end, "end of the last step"),
+    ],
+)
+def test_each_prediction_fails_alone(
+    tamper: Any, failed: str, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foresight = foresee(make_trace(0), config_of("paged"), drive)
+    tamper(foresight, monkeypatch)
+    found, _, _ = validate_decisions(foresight, SHAPE, backend, DEPTH, paranoid=False)
+    assert [p.name for p in found.predictions if p.passed is False] == [failed]
+    assert not found.passed
 
 
 def test_outputs_that_are_no_numbers_fail_without_one(
