@@ -1,5 +1,6 @@
 """Attention outputs of an execution against float64, recomputed from what the trace says alone."""
 
+from collections import Counter, defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass
 from hashlib import sha256
@@ -8,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from kvtwin.sim.decisions import Decisions
 from kvtwin.traces import Trace
 
 from ..check.reference import attention
@@ -18,6 +20,7 @@ from .executor import DeviceExecutor, ExecutedStep
 from .tables import Key, in_words
 
 MAX_FINDINGS = 20
+_CARRIES = frozenset({"move", "copy", "share", "swap_in"})
 # Multiplies a step's number, to look at other sequences in other steps (Knuth's 2**32 / golden ratio).
 _SPREAD = 2654435761
 
@@ -33,8 +36,9 @@ class Output:
 class OutputCheck:
     """Looks for NaN in every output, and compares some with float64.
 
-    Compared are the last new token of each of `rows` in every step, and of one more sequence in every
-    `every_steps`-th. `samples` keeps the outputs of `rows` by a hash of the ids of all tokens that are attended to.
+    Compared are the last new token of each of `rows` in every step, of one more sequence in every
+    `every_steps`-th, and of one whose slots were moved, copied, shared or swapped in, whenever some were.
+    `samples` keeps the outputs of `rows` by a hash of the ids of all tokens that are attended to.
     """
 
     def __init__(
@@ -42,6 +46,7 @@ class OutputCheck:
         trace: Trace,
         executor: DeviceExecutor,
         shape: ContentShape,
+        log: Decisions,
         rows: Collection[int],
         every_steps: int,
     ) -> None:
@@ -49,6 +54,10 @@ class OutputCheck:
         self._token_ids = TokenIds(trace)
         self._content = TokenContent(shape, "cpu")
         self._rows, self._every_steps = rows, every_steps
+        self._log, self._num_read = log, 0
+        # Requests of which something has been carried about, by what was done, until they compute.
+        self._carried: defaultdict[str, set[int]] = defaultdict(set)
+        self.num_carried: Counter[str] = Counter()  # outputs compared for that reason
         self.samples: dict[bytes, Output] = {}
         self.num_outputs = 0
         self.num_compared = 0
@@ -66,8 +75,23 @@ class OutputCheck:
         chosen = [place for place, (row, _) in enumerate(step.keys) if row in self._rows]
         if step.keys and step.number % self._every_steps == 0:
             chosen.append(step.number * _SPREAD % (1 << 32) % len(step.keys))
+        chosen += self._places_of_carried(step.keys)
         for place in dict.fromkeys(chosen):
             self._compare(step, place, starts[place + 1] - 1)
+
+    def _places_of_carried(self, keys: list[Key]) -> list[int]:
+        """Of each thing that was done to slots since the last step, the first sequence that now reads them."""
+        log, places = self._log, []
+        for at in range(self._num_read, len(log.steps)):
+            if log.actions[at] in _CARRIES:
+                self._carried[log.actions[at]].add(log.rows[at])
+        self._num_read = len(log.steps)
+        for action, rows in self._carried.items():
+            of_action = [place for place, (row, _) in enumerate(keys) if row in rows]
+            self.num_carried[action] += len(of_action[:1])
+            places += of_action[:1]
+            rows.difference_update(keys[place][0] for place in of_action)
+        return places
 
     def _report_nan(self, step: ExecutedStep, is_nan: npt.NDArray[np.bool_]) -> None:
         self.num_nan += int(is_nan.sum())

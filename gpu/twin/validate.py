@@ -24,7 +24,7 @@ _PARTS = "parts"
 @dataclass(frozen=True)
 class Depth:
     """How much is looked at: every slot in each `audit_steps`-th step, and the outputs of `num_rows`
-    requests in every step and of one sequence in each `output_steps`-th.
+    requests in every step, of one sequence in each `output_steps`-th, and of one whose slots were carried about.
     """
 
     audit_steps: int = 10
@@ -49,7 +49,10 @@ class Looks:
     def observe(self, assembly: Assembly, executor: DeviceExecutor) -> Iterable[Observer]:
         """For `execute`."""
         rows, depth = self.depth.rows_of(assembly.trace.num_requests), self.depth
-        self.outputs = OutputCheck(assembly.trace, executor, self.shape, rows, depth.output_steps)
+        assert assembly.log is not None
+        self.outputs = OutputCheck(
+            assembly.trace, executor, self.shape, assembly.log, rows, depth.output_steps
+        )
         yield self.outputs
         if assembly.policy.keeps_kv:
             self.audited = AuditedSteps(assembly, executor, self.shape, depth.audit_steps)
@@ -110,6 +113,7 @@ def validate_decisions(
     counts |= {
         "num_outputs": outputs.num_outputs,
         "num_outputs_compared": outputs.num_compared,
+        **{f"num_outputs_behind_a_{name}": num for name, num in outputs.num_carried.items()},
         "num_findings": len(findings),
     }
     result = PolicyValidation(

@@ -81,8 +81,17 @@ def test_all_predictions_hold(out: Path, capsys: pytest.CaptureFixture[str]) -> 
 def test_a_prediction_that_fails_is_exit_code_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from kvtwin.analysis import validating
     from kvtwin.gpu.twin.pool import DevicePool
 
+    validate, predicted = validating.validate_decisions, []
+
+    def look_first(*args: Any, **fields: Any) -> Any:
+        (path,) = tmp_path.glob("*/prediction.json")
+        predicted.append(hashlib.sha256(path.read_bytes()).hexdigest())
+        return validate(*args, **fields)
+
+    monkeypatch.setattr(validating, "validate_decisions", look_first)
     poison = DevicePool.poison
     monkeypatch.setattr(
         DevicePool, "poison", lambda pool, runs: poison(pool, runs[:-1] or [(0, pool.num_slots)])
@@ -92,6 +101,7 @@ def test_a_prediction_that_fails_is_exit_code_1(
     found: dict[str, Any] = json.loads(text)
     assert code == 1
     assert not found["passed"]
+    assert predicted == [found["prediction_sha256"]], "written before anything was executed"
     assert any("expected" in line for line in found["policies"][0]["findings"])
     assert (tmp_path / "out" / "report.html").is_file(), "a failure is worth a report"
 

@@ -63,9 +63,29 @@ def test_an_execution_is_what_was_simulated(
     if case != "no-cache":
         assert found.audit["num_instants"] >= len(foresight.durations_ns) // 3
         assert min(found.audit["live"], found.audit["unwritten"] + found.audit["free"]) > 0
+    # Outputs are compared of what was cut into chunks, moved, copied and swapped.
+    for action in {"move", "share", "copy", "swap_in"} & set(foresight.log.actions):
+        num_steps = len(
+            {
+                step
+                for step, other in zip(foresight.log.steps, foresight.log.actions, strict=True)
+                if other == action
+            }
+        )
+        assert num_steps / 2 < found.audit[f"num_outputs_behind_a_{action}"] <= num_steps, action
+    sampled = DEPTH.rows_of(24)
+    work = np.concatenate(execution.executor.work_log)
+    chunks = work[(work[:, 2] > 0) & (work[:, 3] > 1), 0].tolist()
+    assert not chunks or sampled & set(chunks)
     same = same_outputs(case, "torch", outputs, uncached, "no-cache")
     assert same.passed
     assert int(same.note.split()[0]) > (6 if "beams" in case else 50)
+
+
+def _by_row(work_log: list[Any]) -> dict[int, Any]:
+    """[num_steps, 4] of each row, in order."""
+    work = np.concatenate(work_log)
+    return {row: work[work[:, 0] == row] for row in set(work[:, 0].tolist())}
 
 
 @pytest.mark.parametrize("case", ["slots", "vllm-v1", "paged"])
@@ -74,6 +94,9 @@ def test_requests_that_begin_alike(case: str, backend: Backend) -> None:
     found, execution, _ = validate_decisions(foresight, SHAPE, backend, DEPTH, paranoid=True)
     assert found.passed, found.findings
     assert (execution.summary["hit_tokens"] > 0) == (case != "paged")
+    first = {row: log[0, 2] for row, log in _by_row(execution.executor.work_log).items()}
+    sampled_hits = [row for row in DEPTH.rows_of(24) if first.get(row, 0) > 0]
+    assert bool(sampled_hits) == (case != "paged"), "outputs are compared of who has found a prefix"
     assert (found.audit["cached"] > 0) == (case != "paged")
     assert (found.audit["shared"] > 0) == (case == "vllm-v1")
 
