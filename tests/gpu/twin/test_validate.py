@@ -18,7 +18,12 @@ from kvtwin.gpu.twin.follower import DecisionFollower
 from kvtwin.gpu.twin.foresight import Foresight, decisions_sha256, foresee
 from kvtwin.gpu.twin.outputs import OutputCheck
 from kvtwin.gpu.twin.step import StepTensors
-from kvtwin.gpu.twin.validate import Depth, same_outputs, validate_decisions
+from kvtwin.gpu.twin.validate import (
+    Depth,
+    decisions_of_measured,
+    same_outputs,
+    validate_decisions,
+)
 from kvtwin.sim.drive import drive
 from kvtwin.sim.engine import Engine
 from kvtwin.traces import Trace, TraceChunk
@@ -146,6 +151,15 @@ def test_what_was_measured_simulates_alike(case: str, backend: Backend) -> None:
         ]
 
 
+def test_other_decisions_at_the_devices_own_speed_fail(backend: Backend) -> None:
+    trace, config = make_trace(3), config_of("paged")
+    execution = execute(trace, config, SHAPE, backend, GivenClock(perturbed(2000, 0)))
+    for seed, passed in ((0, True), (1, False)):
+        foresight = foresee(trace, config, drive, perturbed(2000, seed))
+        (made,) = decisions_of_measured(foresight, execution, "torch")
+        assert made.passed is passed
+
+
 def test_what_was_never_written_is_told_of_and_computed(backend: Backend) -> None:
     """Request 0 is given 4 tokens in the fourth step, whose memory request 1 takes before it is over.
 
@@ -179,6 +193,10 @@ def test_what_was_never_written_is_told_of_and_computed(backend: Backend) -> Non
 
 def _unpoisoned(foresight: Foresight, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(DecisionFollower, "_clear", lambda *_: None)
+
+
+def _unfinished(foresight: Foresight, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(executor.DeviceExecutor, "finish", lambda _: None)
 
 
 def _miscounted(foresight: Foresight, patch: pytest.MonkeyPatch) -> None:
@@ -218,6 +236,7 @@ def _other_end(foresight: Foresight, patch: pytest.MonkeyPatch) -> None:
     ("tamper", "failed"),
     [
         (_unpoisoned, "findings"),
+        (_unfinished, "findings"),
         (_miscounted, "counts that differ"),
         (_other_scale, "largest error"),
         (_other_row, "timeline rows that are the same"),
@@ -233,6 +252,8 @@ def test_each_prediction_fails_alone(
     found, _, _ = validate_decisions(foresight, SHAPE, backend, DEPTH, paranoid=False)
     assert [p.name for p in found.predictions if p.passed is False] == [failed]
     assert not found.passed
+    told = failed in ("findings", "counts that differ", "largest error")
+    assert bool(found.findings) == told, "where something is wrong on the device, lines say what"
 
 
 def test_outputs_that_are_no_numbers_fail_without_one(
