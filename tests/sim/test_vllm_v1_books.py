@@ -187,3 +187,27 @@ def test_what_was_never_written_can_be_hit_by_priority(tmp_path: Path) -> None:
     # Its 13 tokens are lost and 16 are found: nothing is computed again.
     assert summary["recomputed_tokens"] == 0
     assert engines[0].unwritten_reads == 3
+
+
+def test_whoever_makes_room_for_itself_had_no_token_yet(tmp_path: Path) -> None:
+    """The budget of 4 reaches nobody behind request 0, which is visited first, finds no block and is the victim.
+
+    21 blocks of one token: request 0 takes one in each step and request 1 three, until they have 6 and 15, and
+    request 1 wants 4 more. What request 0 is given back of that step's budget is nothing.
+    """
+    config = config_of(
+        "vllm-v1-no-caching",
+        num_gpu_blocks_override=22,
+        block_size=1,
+        max_num_batched_tokens=4,
+        max_num_seqs=4,
+        scheduling_policy="priority",
+    )
+
+    def watched(requests: Any, *arguments: Any) -> Watched:
+        requests.priorities = [3, 0]
+        return Watched(requests, *arguments)
+
+    trace = trace_of([(0, 1, 12), (1, 19, 2)])
+    summary = simulate(trace, config, tmp_path, engine_type=watched, paranoid=True)
+    assert (summary["preemptions"], summary["recomputed_tokens"]) == (1, 6)

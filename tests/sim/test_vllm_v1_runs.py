@@ -114,6 +114,22 @@ def test_asynchronous_scheduling_frees_a_step_later(tmp_path: Path) -> None:
         assert made.finished_steps == [2, 6, step]
 
 
+def test_whole_prompts_wait_for_a_step_that_holds_them(tmp_path: Path) -> None:
+    """A budget of 10 for prompts of 6: in chunks, the second one begins with 4 tokens in the first step."""
+    for is_chunked, steps in ((True, [1, 2, 2]), (False, [1, 2, 3])):
+        made = run(
+            "vllm-v1-no-caching",
+            [(0, 6, 1)] * 3,
+            tmp_path / str(is_chunked),
+            num_slots=40,
+            max_model_len=10,
+            max_num_batched_tokens=10,
+            max_num_seqs=4,
+            enable_chunked_prefill=is_chunked,
+        )
+        assert made.finished_steps == steps
+
+
 def test_a_smaller_number_goes_first(tmp_path: Path) -> None:
     trace = trace_of([(0, 4, 2)] * 3)
     order = {}
