@@ -116,7 +116,7 @@ def whole_file(path: str | Path, *, force: bool) -> Iterator[BinaryIO]:
     """
     path = Path(path)
     if os.path.lexists(path) and not (force and path.is_file()):
-        hint = "choose another name" if path.is_dir() else "choose another name or force it"
+        hint = "choose another name" if path.is_dir() else "choose another name or give --force"
         raise UserError(f"{path} exists already; {hint}")
     # Beside the target, so that the rename stays inside one file system and replaces in one go.
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")

@@ -9,9 +9,10 @@ from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 from kvtwin.analysis.commands.trace import app
+from kvtwin.analysis.definitions import NS_PER_S
 from kvtwin.analysis.figures import trace_page
 from kvtwin.analysis.trace_shape import NUM_BINS, shape_of
-from kvtwin.traces import Trace, UserError, open_trace
+from kvtwin.traces import Content, Trace, TraceChunk, UserError, open_trace
 
 # A request a second, but for a gap; the last one has a prompt of before.
 TIMES_S = [*range(60), *range(90, 100), 200]
@@ -47,6 +48,22 @@ def test_shape_by_hand(trace: Trace) -> None:
     tokens, share = shape.lengths["prompt"]
     assert tokens.tolist() == [512, 1024]
     assert share.tolist() == pytest.approx([36 / 71, 1])
+
+
+def test_rates_are_a_second_and_hits_end_with_the_prompt(tmp_path: Path) -> None:
+    """Bins of two seconds; a prompt that is the beginning of what was seen hits no more than itself."""
+    content = np.array([0, 0, 0]), np.array([0, 0, 0]), np.array([700, 700, 700])
+    chunk = TraceChunk(
+        arrival_ns=[0, int(NS_PER_S), 2 * NUM_BINS * int(NS_PER_S)],
+        num_prompt_tokens=[100, 100, 100],
+        num_output_tokens=[601, 601, 601],
+        max_tokens=[-1, -1, -1],
+        content=Content(1, np.arange(4), *content),
+    )
+    shape = shape_of(Trace("drawn", "synthetic", (chunk,)))
+    assert shape.requests_per_s[[0, 1, -1]].tolist() == [1, 0, 0.5]
+    assert shape.hit_share is not None
+    assert shape.hit_share[[0, -1]].tolist() == [0.5, 1]
 
 
 def test_all_at_one_instant_is_one_bin(trace: Trace) -> None:
