@@ -208,6 +208,8 @@ FAULTS = [
         MERGE,
         "    if not HAS_SUMS:\n        maxima",
         "    if True:\n        maxima",
+        why_equivalent="a part whose largest score is infinite has the weight exp2(inf - inf) in its sum: NaN. The "
+        "weight 0 of an empty part times that sum is NaN, too, and so is the output.",
     ),
     Mutant(
         "merge: no guard for no part at all",
