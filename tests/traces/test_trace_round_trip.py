@@ -198,7 +198,9 @@ def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("mine")
     trace = synthesize("alpaca-like", 3, 1)
-    with pytest.raises(UserError, match=r"t\.csv exists already; choose another name or give --force"):
+    with pytest.raises(
+        UserError, match=r"t\.csv exists already; choose another name or give --force"
+    ):
         write_trace(trace, path, "kvtwin-csv")
     assert path.read_text() == "mine"
     write_trace(trace, path, "kvtwin-csv", force=True)
