@@ -19,10 +19,10 @@ class FitError:
 class FitRecord:
     """`source`: the command. `device`, `backend`, `dtype`, `versions`, `date`: what measured, and when.
 
-    `model`: the catalogue's name. `num_layers`: of those executed; `block_size`: token slots; None where
-    a server was measured, which says neither. `in_sample`: errors on the steps fitted to;
-    `cross_validated`: on steps left out of the fit; `noise`: of repeats against their median (None:
-    nothing was repeated).
+    `model`: the catalogue's name. `num_layers`, `num_heads`, `num_kv_heads`, `head_dim`: of the layers
+    executed; `block_size`: token slots; None where a server was measured, which says none of them.
+    `in_sample`: errors on the steps fitted to; `cross_validated`: on steps left out of the fit;
+    `noise`: of repeats against their median (None: nothing was repeated).
     """
 
     source: str
@@ -31,6 +31,9 @@ class FitRecord:
     dtype: str
     model: str
     num_layers: int | None
+    num_heads: int | None
+    num_kv_heads: int | None
+    head_dim: int | None
     block_size: int | None
     date: str
     versions: Mapping[str, str]
@@ -89,6 +92,9 @@ class FitRecord:
                 fail(f"fit.{name}", value, "a whole number of at least 1")
             return value
 
+        def optional(name: str) -> int | None:
+            return whole(name) if name in raw else None
+
         def error(name: str) -> FitError:
             value = raw.get(name)
             if not isinstance(value, Mapping) or not (
@@ -104,8 +110,11 @@ class FitRecord:
             fail("fit.versions", versions, "a table of texts")
         return cls(
             **{name: text(name) for name in ("source", "device", "backend", "dtype", "model")},
-            num_layers=whole("num_layers") if "num_layers" in raw else None,
-            block_size=whole("block_size") if "block_size" in raw else None,
+            num_layers=optional("num_layers"),
+            num_heads=optional("num_heads"),
+            num_kv_heads=optional("num_kv_heads"),
+            head_dim=optional("head_dim"),
+            block_size=optional("block_size"),
             date=text("date"),
             versions=dict(versions),
             num_points=whole("num_points"),

@@ -194,7 +194,15 @@ def _other_layers(fit: FitRecord | None, shape: ContentShape, backend: str) -> l
     if fit is None:
         return []
     pairs = (
-        (f"{shape.num_layers} layers", f"{fit.num_layers or shape.num_layers} layers"),
+        *(
+            (f"{own} {unit}", f"{fitted or own} {unit}")
+            for unit, own, fitted in (
+                ("layers", shape.num_layers, fit.num_layers),
+                ("query heads", shape.num_heads, fit.num_heads),
+                ("KV heads", shape.num_kv_heads, fit.num_kv_heads),
+                ("channels a head", shape.head_dim, fit.head_dim),
+            )
+        ),
         (str(shape.dtype).removeprefix("torch."), fit.dtype),
         (backend, fit.backend),
     )

@@ -19,6 +19,9 @@ RECORD = FitRecord(
     dtype="float32",
     model="OPT-13B",
     num_layers=4,
+    num_heads=8,
+    num_kv_heads=2,
+    head_dim=64,
     block_size=16,
     date="2026-01-02",
     versions={"torch": "2.13.0"},
@@ -47,7 +50,8 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "record", [RECORD, replace(RECORD, num_layers=None, block_size=None, noise=None)]
+    "record",
+    [RECORD, replace(RECORD, num_layers=None, num_heads=None, block_size=None, noise=None)],
 )
 def test_a_file_holds_the_record(record: FitRecord, tmp_path: Path) -> None:
     whole = replace(FITTED, fit=record)
@@ -103,6 +107,7 @@ def test_a_run_directory_says_what_its_times_were_fitted_to(path: Path, tmp_path
         ("device", "", "fit.device is ''; it must be a text"),
         ("model", None, "fit.model is None; it must be a text"),
         ("num_layers", 0, "fit.num_layers is 0; it must be a whole number of at least 1"),
+        ("head_dim", "64", "fit.head_dim is '64'; it must be a whole number of at least 1"),
         ("num_points", True, "fit.num_points is True; it must be a whole number"),
         ("num_points", None, "fit.num_points is None; it must be a whole number"),
         ("versions", {"torch": 2}, "fit.versions is {'torch': 2}; it must be a table of texts"),

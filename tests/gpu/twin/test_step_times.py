@@ -17,7 +17,21 @@ SHAPE = ContentShape(4, 8, 8, 64, torch.float32)
 # A constant of 1 ms and 10 us a decode.
 TERM = CostTerm("all", MS << SHIFT, (0, 0, 0, 10_000 << SHIFT, 0, 0))
 RECORD = FitRecord(
-    *("calibrate", "a processor", "torch", "float32", "OPT-13B", 4, 16, "2026-01-02", {}, 9),
+    *(
+        "calibrate",
+        "a processor",
+        "torch",
+        "float32",
+        "OPT-13B",
+        4,
+        8,
+        8,
+        64,
+        16,
+        "2026-01-02",
+        {},
+        9,
+    ),
     FitError(0.01, 0.02),
     FitError(0.03, 0.04),
     None,
@@ -123,6 +137,9 @@ def test_other_blocks_than_those_of_the_fit_are_told_of() -> None:
     ("backend", "changed", "said"),
     [
         ("torch", {"num_layers": 2}, "executed: 2 layers, fitted to: 4 layers"),
+        ("torch", {"num_heads": 16}, "executed: 16 query heads, fitted to: 8 query heads"),
+        ("torch", {"num_kv_heads": 4}, "executed: 4 KV heads, fitted to: 8 KV heads"),
+        ("torch", {"head_dim": 32}, "executed: 32 channels a head, fitted to: 64 channels a head"),
         ("torch", {"dtype": torch.float16}, "executed: float16, fitted to: float32"),
         ("cuda", {}, "executed: cuda, fitted to: torch"),
     ],

@@ -49,7 +49,7 @@ def test_the_record_says_what_was_seen(tmp_path: Path) -> None:
     assert record is not None
     assert made.cost.calibrated
     assert (record.model, record.device, record.backend) == ("Llama-3.1-8B", "an L4", "served")
-    assert record.num_layers is record.block_size is record.noise is None
+    assert record.num_layers is record.head_dim is record.block_size is record.noise is None
     assert record.num_points == made.fit.num_points > 1000
     assert "server, sampling and transport are in them" in made.cost.notes[0]
 
