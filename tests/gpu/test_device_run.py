@@ -16,10 +16,10 @@ ROOT = Path(__file__).parents[2]
 # Everything of the project's own dependencies but numpy, torch and triton.
 ABSENT = ("pandas", "pyarrow", "simpy", "matplotlib", "typer", "rich", "jinja2", "hypothesis")
 SCRIPT = f"""
-import runpy, sys
+import os, runpy, sys
 for name in {ABSENT}:
     sys.modules[name] = None
-sys.path = [place for place in sys.path if "kvtwin" not in place]
+sys.path = [place for place in sys.path if not os.path.exists(os.path.join(place, "kvtwin"))]
 sys.meta_path = [finder for finder in sys.meta_path if "editable" not in str(finder).lower()]
 sys.argv = ["device_run.py", *sys.argv[1:]]
 runpy.run_path({str(ROOT / "gpu" / "device_run.py")!r}, run_name="__main__")
