@@ -65,12 +65,16 @@ class VllmV0(Policy):
         size = self.block_slots
         ends = sorted(num_prompt_tokens + num - 1 for num in num_output_tokens)
         shared = num_prompt_tokens // size
-        most = -(-num_prompt_tokens // size)
+        most = num_prompt_blocks = -(-num_prompt_tokens // size)
         for number, end in enumerate(ends):
             if end > num_prompt_tokens:
                 num_seqs = len(ends) - number
-                own = -(-(end - 1) // size) - shared
-                most = max(most, shared + num_seqs * own + num_seqs)
+                held = shared + num_seqs * (-(-(end - 1) // size) - shared)
+                if (
+                    end - 1 == num_prompt_tokens
+                ):  # no sequence has a copy of the prompt's last block yet
+                    held = num_prompt_blocks
+                most = max(most, held + num_seqs)
         return most * size
 
     def can_allocate(self, num_blocks: int) -> bool:
