@@ -192,14 +192,24 @@ def test_nobody_beside_whom_blocks_would_be_held_back() -> None:
     assert cache.admit(request, cache.find(request), 8, beside_others=False)
 
 
+@pytest.mark.parametrize("batched", [1, 8])
 @pytest.mark.parametrize(("is_held", "num_needed"), [(True, 2), (False, 8)])
-def test_found_blocks_cost_what_they_take_from_the_queue(is_held: bool, num_needed: int) -> None:
+def test_found_blocks_cost_what_they_take_from_the_queue(
+    is_held: bool, num_needed: int, batched: int
+) -> None:
     """A prompt of 20 tokens of which 16 are found, 4 blocks of 4 in each group; of the window, 9 wide, the last 2.
 
     The block behind them is to be taken in both groups. If nobody holds what was found, 4 + 2 leave the queue, too.
+    That a window holds 4 blocks at most if steps are of one token changes nothing: what was found is beyond that.
     """
     for num_free in (num_needed - 1, num_needed):
-        cache = manager_of((None, 9), 60, block_size=4, prefix_cache_retention_interval=None)
+        cache = manager_of(
+            (None, 9),
+            60,
+            block_size=4,
+            max_num_batched_tokens=batched,
+            prefix_cache_retention_interval=None,
+        )
         first, second = request_of(20), request_of(20, row=1)
         assert cache.admit(first, cache.find(first), 20, beside_others=False)
         full, window = (list(table) for table in first.tables)
