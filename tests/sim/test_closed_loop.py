@@ -11,6 +11,7 @@ from example_counts import examples
 from hand_runs import STEP_NS
 from hypothesis import assume, given, settings
 from random_cases import config_of, configs, session_traces, trace_of
+from session_runs import loop, sessions_of, steps
 
 from kvtwin.sim import RunConfig, simulate
 from kvtwin.sim.engine import Engine
@@ -18,36 +19,12 @@ from kvtwin.sim.queue import WaitingQueue, sequence_of
 from kvtwin.traces import (
     AgentMix,
     Mix,
-    Sessions,
     Trace,
     UserError,
     generate,
     generate_agents,
     waits,
 )
-
-
-def sessions_of(*calls: tuple[int, ...]) -> Trace:
-    """(arrival in steps, prompt, output, session, call, after_call, think in steps, join_call); think -1: unknown."""
-    trace = trace_of([(int(at * STEP_NS), *lengths) for at, *lengths, _, _, _, _, _ in calls])
-    columns = np.array([call[3:] for call in calls]).T
-    think_ns = np.where(columns[3] < 0, -1, columns[3] * STEP_NS).astype(np.int64)
-    names = (*columns[:3].astype(np.int64), think_ns, columns[4].astype(np.int64))
-    (chunk,) = trace.chunks
-    return replace(trace, chunks=(replace(chunk, sessions=Sessions(*names)),))
-
-
-def loop(trace: Trace, directory: Path, policy: str = "paged", **fields: Any) -> dict[str, Any]:
-    """A closed loop in steps of STEP_NS and a pool of 64 blocks of one slot: its summary and requests."""
-    settings = {"block_size": 1, "num_gpu_blocks_override": 64, "cost": f"constant:{STEP_NS}"}
-    config = config_of(policy, **(settings | {"closed_loop": True} | fields))
-    summary = simulate(trace, config, directory)
-    requests = pq.read_table(directory / "requests.parquet").to_pydict()
-    return {"summary": summary, **requests}
-
-
-def steps(times_ns: list[int | None]) -> list[float | None]:
-    return [None if time_ns is None else time_ns / STEP_NS for time_ns in times_ns]
 
 
 def test_a_chain_comes_after_its_answers(tmp_path: Path) -> None:
@@ -192,7 +169,7 @@ def awaited_of(trace: Trace) -> list[list[int]]:
     ]
 
 
-@pytest.mark.parametrize("policy", ["paged", "static", "slots", "contiguous", "vllm-v0"])
+@pytest.mark.parametrize("policy", ["paged", "static", "slots", "contiguous", "vllm-v0", "vllm-v1"])
 def test_who_comes_when_and_how_much_is_done(policy: str, costs: list[str], out_dir: Path) -> None:
     """By the definition, whatever the load; and as much is computed as in an open loop."""
 

@@ -1,16 +1,10 @@
 """The V1 policies by hand: watermark, orders of reuse, thresholds, admissions, returns and a closed loop."""
 
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from hand_runs import STEP_NS, run
-from random_cases import config_of, trace_of
-
-from kvtwin.sim import simulate
-from kvtwin.traces import Sessions, Trace
+from session_runs import loop, sessions_of, steps
 
 
 @pytest.mark.parametrize(
@@ -70,7 +64,7 @@ def test_which_blocks_are_reused_first(
 
 def test_a_threshold_cuts_prompts_unless_one_is_alone(tmp_path: Path) -> None:
     """Prompts of 9 in chunks of 4 are 3 steps; alone, one."""
-    for arrivals, steps in (((0, 0), [3, 3]), ((0, 10), [1, 11])):
+    for arrivals, finished in (((0, 0), [3, 3]), ((0, 10), [1, 11])):
         made = run(
             "vllm-v1-no-caching",
             [(at * STEP_NS, 9, 1) for at in arrivals],
@@ -78,12 +72,12 @@ def test_a_threshold_cuts_prompts_unless_one_is_alone(tmp_path: Path) -> None:
             num_slots=40,
             long_prefill_token_threshold=4,
         )
-        assert made.finished_steps == steps
+        assert made.finished_steps == finished
 
 
-@pytest.mark.parametrize(("admission", "steps"), [("full", [2, 4]), ("step", [2, 3])])
+@pytest.mark.parametrize(("admission", "finished"), [("full", [2, 4]), ("step", [2, 3])])
 def test_a_whole_prompt_must_fit_unless_told_otherwise(
-    admission: str, steps: list[int], tmp_path: Path
+    admission: str, finished: list[int], tmp_path: Path
 ) -> None:
     """11 blocks of a token, of which the first request has 5 in its second and last step, and 4 tokens in a step.
 
@@ -98,7 +92,7 @@ def test_a_whole_prompt_must_fit_unless_told_otherwise(
         max_num_seqs=4,
         admission=admission,
     )
-    assert made.finished_steps == steps
+    assert made.finished_steps == finished
 
 
 def test_what_a_preempted_request_finds_again_is_not_computed_again(tmp_path: Path) -> None:
@@ -121,19 +115,9 @@ def test_who_comes_while_a_step_lasts_waits_at_its_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_async", [False, True])
 def test_calls_of_a_closed_loop_come_after_answers(is_async: bool, tmp_path: Path) -> None:
     """Two steps each; the second call thinks for 3 steps behind the first. A third request of 9 steps runs beside."""
-    (chunk,) = trace_of([(0, 1, 2), (0, 1, 9), (1, 1, 2)]).chunks
-    columns = ((0, -1, 0), (0, 0, 1), (-1, -1, 0), (-1, -1, 3 * STEP_NS), (-1, -1, -1))
-    sessions = Sessions(*map(np.array, columns))
-    trace = Trace("pair", "any", (replace(chunk, sessions=sessions),))
-    config = config_of(
-        "vllm-v1",
-        num_gpu_blocks_override=40,
-        block_size=1,
-        closed_loop=True,
-        async_scheduling=is_async,
-        cost=f"constant:{STEP_NS}",
+    trace = sessions_of(
+        (0, 1, 2, 0, 0, -1, -1, -1), (0, 1, 9, -1, 0, -1, -1, -1), (1, 1, 2, 0, 1, 0, 3, -1)
     )
-    simulate(trace, config, tmp_path, paranoid=True)
-    requests = pq.read_table(tmp_path / "requests.parquet").to_pydict()
-    assert [at // STEP_NS for at in requests["arrival_ns"]] == [0, 0, 5]
-    assert [at // STEP_NS for at in requests["finished_ns"]] == [2, 9, 7]
+    found = loop(trace, tmp_path, "vllm-v1", async_scheduling=is_async)
+    assert steps(found["arrival_ns"]) == [0, 0, 5]
+    assert steps(found["finished_ns"]) == [2, 9, 7]
