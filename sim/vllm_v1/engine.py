@@ -108,7 +108,6 @@ class V1Engine:
             plan = self._describe(scheduled, now_ns)
             if self._under_way:
                 self._process(now_ns)
-                num_empty = 0
             self._set_unheld(now_ns)
             if scheduled.num_tokens:
                 self._under_way.append(scheduled)

@@ -1,4 +1,7 @@
-"""The V1 scheduler visits a decoding request where something changes; one that visits everybody does the same."""
+"""The V1 scheduler visits a decoding request where something changes; one that visits everybody does the same.
+
+Both give the tokens that vLLM's rules give: who runs in order of admission, then who waits, within one budget.
+"""
 
 from typing import Any
 
@@ -52,10 +55,41 @@ def cases(draw: st.DrawFn) -> tuple[SchedulerSettings, list[tuple[int, int, int,
         max_num_batched_tokens=draw(st.sampled_from([6, 9, 200])),
         enable_prefix_caching=draw(st.booleans()),
         long_prefill_token_threshold=draw(st.sampled_from([0, 0, 3])),
+        long_prefill_token_threshold_adaptive=draw(st.booleans()),
         policy=draw(st.sampled_from(["fcfs", "priority"])),
         prefix_cache_retention_interval=draw(st.sampled_from([0, None, 2 * block_size])),
     )
     return made, sorted(requests)
+
+
+class Rules:
+    """What one step gives to whom if nobody has to leave, from known and computed tokens alone."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        made, running = scheduler.settings, list(scheduler.running.values())
+        num_requests = len(running) + len(scheduler.waiting)
+        self.most = self.budget = made.max_num_batched_tokens
+        if num_requests > 1 and made.long_prefill_token_threshold:
+            self.most = made.long_prefill_token_threshold
+            if made.long_prefill_token_threshold_adaptive:
+                self.most = max(self.most, self.budget // num_requests)
+        self.given = []
+        for request in running:
+            if request.decodes:
+                scheduler.settle(request)
+            num = min(request.known - request.computed, self.most, self.budget)
+            self.budget -= num
+            if num:
+                self.given.append((request.row, num))
+
+    def check(self, batch: list[tuple[int, int]], requests: list[Request]) -> None:
+        """Those who were admitted come last, each with as much as the budget leaves."""
+        assert batch[: len(self.given)] == self.given
+        for row, num in batch[len(self.given) :]:
+            missing = requests[row].known - (requests[row].computed - num)
+            assert num == min(missing, self.most, self.budget)
+            self.budget -= num
+        assert self.budget >= 0
 
 
 def history(kind: type[Scheduler], made: SchedulerSettings, requests: list[Any]) -> list[Any]:
@@ -75,10 +109,14 @@ def history(kind: type[Scheduler], made: SchedulerSettings, requests: list[Any])
             if leave == step and come < step and not request.ended:
                 scheduler.end(request)
                 ended.add(request.row)
+        rules = Rules(scheduler)
         scheduled = scheduler.schedule()
         batch = [(request.row, num) for request, num in scheduler.batch(scheduled)]
         tables = {r.row: [list(table) for table in r.tables] for r in scheduler.running.values()}
         preempted = [request.row for request in scheduled.preempted]
+        assert sum(num for _, num in batch) == scheduled.num_tokens <= made.max_num_batched_tokens
+        if not preempted:
+            rules.check(batch, to_come)
         rows.append((batch, preempted, list(pool.free), list(pool.keys), tables))
         finished = [request.row for request in scheduler.update(scheduled)]
         ended.update(finished)

@@ -197,6 +197,23 @@ def test_who_is_left_out_twice_and_has_to_leave_keeps_its_last_time(tmp_path: Pa
     engine.assert_same_times()
 
 
+def test_two_may_have_to_leave_before_anybody_computes(tmp_path: Path) -> None:
+    """15 blocks, chunks of 4. Behind three steps the requests hold 3, 8 and 4; the last is the most urgent.
+
+    The first wants one more, is the least urgent, and leaves. The second wants 4, finds 3, and leaves. The last goes
+    on, without any time having passed, and the second begins anew beside it with 4, to leave again for the last chunk,
+    which ends behind step 5. Then both come back: the first has its two last tokens with steps 6 and 7.
+    """
+    trace = trace_of([(0, 1, 5), (1, 12, 1), (STEP_NS + 1, 12, 1)])
+    summary, engine = by_priority(
+        trace, [4, 3, 0], 15, tmp_path, admission="step", long_prefill_token_threshold=4
+    )
+    assert engine.requests.num_preemptions.tolist() == [1, 2, 0]
+    assert summary["recomputed_tokens"] == 3 + 8 + 4
+    assert [end_ns // STEP_NS for end_ns in engine.requests.finished_ns] == [7, 8, 5]
+    engine.assert_same_times()
+
+
 def test_tokens_of_those_who_are_left_out_come_late(out_dir: Path) -> None:
     """Whoever is left out may be left out again, or have to leave before its token comes."""
     num_left_out = 0
