@@ -10,8 +10,19 @@ import numpy as np
 # Bins are as wide as 1/128 of their lower edge at most, that is 0.8 %.
 _PRECISION_BITS = 7
 _MAX_PENDING = 4096
-_LONG = 8  # of more times than these, gaps are looked up bin by bin and not one by one
 _EXACT = 1 << 53  # ns, over 100 days: floats hold smaller integers exactly
+
+
+def _first_as_long(times_ns: Seq[int], least_ns: int, start: int) -> int:
+    """The first time from `times_ns[start]` on that is so long behind the one before; the last one is."""
+    num_times = len(times_ns)
+    return bisect_left(
+        range(num_times),
+        least_ns,
+        start,
+        num_times - 1,
+        key=lambda i: times_ns[i] - times_ns[i - 1],
+    )
 
 
 class GapHistogram:
@@ -30,37 +41,26 @@ class GapHistogram:
 
         No gap is shorter than the one before.
         """
-        num_times = len(times_ns)
-        if num_times <= _LONG:
-            pending, before_ns = self._pending, times_ns[0]
-            for after_ns in times_ns[1:]:
-                gap_ns = after_ns - before_ns
-                pending[gap_ns] = pending.get(gap_ns, 0) + num
-                before_ns = after_ns
-            self._total_ns += (before_ns - times_ns[0]) * num
-            if len(pending) >= _MAX_PENDING:
-                self._bin()
-            return
-        self._total_ns += (times_ns[-1] - times_ns[0]) * num
-        last_gap_ns = times_ns[-1] - times_ns[-2]
-        at = 1
-        while at < num_times:
-            gap_ns = times_ns[at] - times_ns[at - 1]
-            shift = max(0, gap_ns.bit_length() - _PRECISION_BITS - 1)
-            next_bin_ns = (gap_ns >> shift) + 1 << shift
-            if last_gap_ns < next_bin_ns:
-                behind = num_times
-            else:
-                behind = bisect_left(
-                    range(num_times),
-                    next_bin_ns,
-                    at + 1,
-                    num_times - 1,
-                    key=lambda i: times_ns[i] - times_ns[i - 1],
-                )
+        first_ns, last_ns, num_times = times_ns[0], times_ns[-1], len(times_ns)
+        gap_ns, last_gap_ns = times_ns[1] - first_ns, last_ns - times_ns[-2]
+        assert 0 <= gap_ns <= last_gap_ns, (
+            f"INV-4: gaps of {gap_ns} ns, and later of {last_gap_ns} ns, between two tokens"
+        )
+        self._total_ns += (last_ns - first_ns) * num
+        counts, at = self._counts, 1
+        while True:
+            shift = gap_ns.bit_length() - _PRECISION_BITS - 1
+            if shift < 0:
+                shift = 0
             index = (shift << _PRECISION_BITS) + (gap_ns >> shift)
-            self._counts[index] = self._counts.get(index, 0) + num * (behind - at)
+            next_bin_ns = (gap_ns >> shift) + 1 << shift
+            if last_gap_ns < next_bin_ns:  # in most cases the first gap's
+                counts[index] = counts.get(index, 0) + num * (num_times - at)
+                return
+            behind = _first_as_long(times_ns, next_bin_ns, at + 1)
+            counts[index] = counts.get(index, 0) + num * (behind - at)
             at = behind
+            gap_ns = times_ns[at] - times_ns[at - 1]
 
     def add_one(self, gap_ns: int, num: int) -> None:
         """`num` requests get a token this long after the one before."""

@@ -246,7 +246,9 @@ def test_a_clock_that_goes_back_is_caught(tmp_path: Path) -> None:
     ):
         simulate(TRACE, setting("paged"), tmp_path)
     gaps = GapHistogram()
-    gaps.add((3, 8, 7), 1)
+    with pytest.raises(AssertionError, match="INV-4: gaps of 5 ns, and later of -1 ns"):
+        gaps.add((3, 8, 7), 1)
+    gaps.add_one(-1, 1)
     with pytest.raises(AssertionError, match="INV-4: a gap of -1 ns"):
         gaps.mean_ms()
 
