@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
 from collections.abc import Sequence as Seq
-from itertools import accumulate, repeat
-from operator import rshift
+from itertools import accumulate
 from typing import Protocol
 
 import numpy as np
@@ -17,7 +15,6 @@ from .plan import Plan
 _DECODE_TOKENS = TOTALS.index("num_decode_tokens")
 _DECODE_CONTEXT = TOTALS.index("decode_context_slots")
 _HALF = 1 << SHIFT - 1
-_SHIFTS = repeat(SHIFT)
 _MANY = 40  # steps, from which on arrays are faster
 _INT64 = 1 << 62  # arrays hold what is below
 
@@ -33,15 +30,11 @@ class Executor(Protocol):
         ...
 
 
-def _ends_ns(start_ns: int, base: int, slope: int, num_steps: int) -> Iterable[int]:
-    """`start_ns`, and behind it the ends of steps that last base, base + slope, ... (2**-SHIFT ns, rounded down)."""
-    last = base + slope * (num_steps - 1)
-    if num_steps < _MANY or start_ns + num_steps * last >= _INT64:
-        durations = map(rshift, range(base, last + 1, slope), _SHIFTS)
-        return accumulate(durations, initial=start_ns)
-    ends = np.arange(base - slope, last + 1, slope)
+def _many_ends_ns(start_ns: int, base: int, slope: int, num_steps: int) -> list[int]:
+    """Ends of steps from `start_ns` on that last base, base + slope, ... (2**-SHIFT ns, rounded down)."""
+    ends = np.arange(base, base + slope * num_steps, slope)
     ends >>= SHIFT
-    ends[0] = start_ns
+    ends[0] += start_ns
     ends_ns: list[int] = ends.cumsum().tolist()
     return ends_ns
 
@@ -132,15 +125,20 @@ class CostExecutor:
         if num_steps <= 1:
             ends_ns.append(start_ns + first_ns)
             return
-        num_before, end_ns = len(ends_ns), start_ns + first_ns
-        slope = longest_per_slot * num_seqs
+        num_before, slope = len(ends_ns), longest_per_slot * num_seqs
         if base < 1 << SHIFT or self._is_overtaken(num_steps, num_seqs, context, base, slope):
             durations = self._crossing(num_seqs, context, num_steps)
-            ends_ns += accumulate(durations[1:], initial=end_ns)
-        elif slope:
-            ends_ns += _ends_ns(end_ns, base + slope, slope, num_steps - 1)
-        else:
+            ends_ns += accumulate(durations[1:], initial=start_ns + first_ns)
+        elif not slope:
+            end_ns = start_ns + first_ns
             ends_ns += range(end_ns, end_ns + first_ns * num_steps, first_ns)
+        elif num_steps < _MANY or start_ns + num_steps * (base + slope * (num_steps - 1)) >= _INT64:
+            end_ns = start_ns
+            for duration in range(base, base + slope * num_steps, slope):
+                end_ns += duration >> SHIFT
+                ends_ns.append(end_ns)
+        else:
+            ends_ns += _many_ends_ns(start_ns, base, slope, num_steps)
         if ends_ns[-1] > deadline_ns:
             del ends_ns[bisect_left(ends_ns, deadline_ns, num_before) + 1 :]
 

@@ -15,7 +15,7 @@ TERMS = st.builds(
     st.lists(COEFFICIENTS, min_size=6, max_size=6),
 )
 SEGMENTS = st.lists(
-    st.tuples(st.integers(1, 30), st.integers(1, 9), st.integers(0, 300)), max_size=4
+    st.tuples(st.integers(1, 60), st.integers(1, 9), st.integers(0, 300)), max_size=4
 )
 
 
