@@ -53,20 +53,19 @@ class GrowthCalendar:
         if first_growth >= step + growth_tokens:
             heappush(self._later, (first_growth, seq.serial, seq))
             return
-        bucket = self._buckets[seq.phase]
-        if bucket and bucket[-1].serial < seq.serial:
-            bucket.append(seq)
-            self._nums[seq.phase] += 1
-        else:
-            self._insert(seq)
+        self._insert(seq)
 
     def _insert(self, seq: Sequence) -> None:
-        bucket = self._buckets[seq.phase]
+        phase = seq.phase
+        bucket = self._buckets[phase]
+        self._nums[phase] += 1
         if not bucket:
-            insort(self._phases, seq.phase)
-        bucket.append(seq)
-        bucket.sort(key=_serial)
-        self._nums[seq.phase] += 1
+            insort(self._phases, phase)
+            bucket.append(seq)
+        elif bucket[-1].serial < seq.serial:
+            bucket.append(seq)
+        else:
+            insort(bucket, seq, key=_serial)
 
     def _enter(self, step: int) -> None:
         """From `step` on, the next time that the phase of these comes round is their first growth."""

@@ -81,7 +81,7 @@ class Scheduler:
         if allocator.moved_slots:
             self._blocked = False  # free runs have changed
         waits = num_waiting > 0 or preempted
-        if self._chunking is not None or (num_waiting and not self._blocked):
+        if self._chunking is not None or (num_waiting and not (self._blocked or preempted)):
             preempted |= self._prefill(plan, preempted, now_ns)
             waits = self._blocked or preempted
         if preempted:
