@@ -36,15 +36,23 @@ def test_a_call_behind_two_that_are_turned_away_counts_once(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("finished", "is_early"),
-    [([2, 4, 5], True), ([4, 2, 5], True), ([2, 3, 5], False), ([3, -1, 5], False)],
+    ("came", "finished", "is_early"),
+    [
+        ([0, 1, 3], [2, 4, 5], True),
+        ([0, 1, 3], [4, 2, 5], True),
+        ([0, 1, 3], [2, 3, 5], False),
+        ([0, 1, 3], [3, -1, 5], False),
+        ([0, 4, 3], [3, -1, 5], True),
+    ],
 )
-def test_who_came_before_one_it_waits_for_is_found(finished: list[int], is_early: bool) -> None:
-    """Call 2 waits for both others and came at 3; one that is turned away ends when it comes, at 0 or 1."""
+def test_who_came_before_one_it_waits_for_is_found(
+    came: list[int], finished: list[int], is_early: bool
+) -> None:
+    """Call 2 waits for both others; one that is turned away (-1) ends when it comes."""
     trace = sessions_of(
         (0, 1, 2, 0, 0, -1, -1, 2), (1, 1, 2, 0, 1, -1, -1, 2), (2, 1, 1, 0, 2, -1, -1, -1)
     )
-    requests = RequestTable([0, 1, 3], [1] * 3, [2, 2, 1], [2, 2, 1], [9] * 3, waits=waits(trace))
+    requests = RequestTable(came, [1] * 3, [2, 2, 1], [2, 2, 1], [9] * 3, waits=waits(trace))
     requests.finished_ns[:] = array("q", finished)
     if is_early:
         with pytest.raises(AssertionError, match="request 2 came at 3 ns, before one"):

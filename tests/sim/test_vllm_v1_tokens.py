@@ -143,14 +143,13 @@ def test_tokens_come_when_their_steps_end(policy: str, costs: list[str], out_dir
 def by_priority(
     trace: Trace, priorities: list[int], num_blocks: int, directory: Path, **fields: Any
 ) -> tuple[dict[str, Any], Outside]:
-    """Steps of STEP_NS, blocks of a token and the null block."""
+    """Steps of STEP_NS, blocks of a token unless the fields say otherwise, and the null block."""
     config = config_of(
         "vllm-v1-no-caching",
         num_gpu_blocks_override=num_blocks + 1,
-        block_size=1,
         scheduling_policy="priority",
         cost=f"constant:{STEP_NS}",
-        **fields,
+        **({"block_size": 1} | fields),
     )
     engines = []
 
@@ -178,6 +177,20 @@ def test_those_behind_one_that_leaves_wait_a_step(tmp_path: Path) -> None:
     # 14 gaps: one of two steps, one of four.
     assert summary["itl_ms"]["mean"] == pytest.approx((12 + 2 + 4) / 14 * STEP_NS / 1e6)
     assert summary["itl_ms"]["p99"] == pytest.approx(4 * STEP_NS / 1e6, rel=0.004)
+
+
+def test_who_had_room_for_its_token_is_left_out_all_the_same(tmp_path: Path) -> None:
+    """10 blocks of 2, three prompts of 3, the last a step later. Behind four steps all have 3 blocks, with 6 tokens in
+    the first two, and 5 in the last.
+
+    The first request takes the block that is left; the second, the least urgent, finds none and leaves. The last one
+    has room for its token and is not reached. The second finds 4 blocks when the first has ended.
+    """
+    trace = trace_of([(0, 3, 6), (0, 3, 6), (1, 3, 6)])
+    _, engine = by_priority(trace, [0, 3, 0], 10, tmp_path, block_size=2)
+    assert engine.num_left_out == 1
+    assert [end_ns // STEP_NS for end_ns in engine.requests.finished_ns] == [6, 8, 8]
+    engine.assert_same_times()
 
 
 def test_who_is_left_out_twice_and_has_to_leave_keeps_its_last_time(tmp_path: Path) -> None:

@@ -82,6 +82,19 @@ def test_a_fault_is_named(
         run(Faulty)
 
 
+@pytest.mark.parametrize("change", [-2, 2])
+def test_totals_that_are_not_those_of_the_tables_are_named(change: int, tmp_path: Path) -> None:
+    class Faulty(V1Engine):
+        def check(self) -> None:
+            self.ledger.asked += change
+            super().check()
+
+    config = config_of("vllm-v1", num_gpu_blocks_override=20, block_size=2)
+    message = f"INV-1: 2 blocks of 2 slots are held, the total says {4 + change}"
+    with pytest.raises(AssertionError, match=message):
+        simulate(trace_of([(0, 4, 9)]), config, tmp_path, engine_type=Faulty, paranoid=True)
+
+
 def test_a_null_block_in_a_table_is_named() -> None:
     """Of full attention no block is out of sight."""
     policy = VllmV1(PolicySettings(16, max_model_len=8, block_size=2))
