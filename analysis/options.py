@@ -173,6 +173,13 @@ class Inputs(TraceFlags):
         str | None,
         _manager("Of vllm-v1: front, or back as before vLLM 0.32 (default front).", "RULE"),
     ] = None
+    disable_hybrid_kv_cache_manager: Annotated[
+        bool | None,
+        _switch(
+            "--disable-hybrid-kv-cache-manager/--no-disable-hybrid-kv-cache-manager",
+            "Of vllm-v1: windows stored in full, as are other layers (default no).",
+        ),
+    ] = None
     cost: Annotated[
         str | None,
         _manager(

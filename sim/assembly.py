@@ -7,6 +7,7 @@ from typing import Any
 
 from kvtwin.traces import Trace
 
+from .block_groups import in_flight_tokens
 from .catalog import find_gpu, find_model
 from .closed_loop import check_arrivals, closed_loop_waits
 from .config import RunConfig
@@ -63,6 +64,10 @@ def policy_settings(config: RunConfig, pool: PoolSize) -> PolicySettings:
         long_prefill_token_threshold=config.long_prefill_token_threshold,
         async_scheduling=config.async_scheduling,
         free_order=config.free_order,
+        groups=pool.groups,
+        max_in_flight_tokens=in_flight_tokens(
+            config.max_num_batched_tokens, config.async_scheduling
+        ),
     )
 
 
@@ -90,6 +95,7 @@ class Assembly:
             **summarize(self.requests, self.recorder, pool.num_slots, end_ns),
             "num_clipped": len(self.requests.clipped_rows.union(self.trace.clipped_rows)),
             "kv_bytes_per_token": pool.kv_bytes_per_token,
+            "pool_bytes": pool.pool_bytes,
             "peak_used_share": 1 - engine.least_free_slots / pool.num_slots,
             "moved_slots": engine.moved_slots,
             "recomputed_tokens": engine.recomputed_tokens,

@@ -49,7 +49,13 @@ _SMALLEST = {
     "swap_copy_ns": 0,
     "long_prefill_token_threshold": 0,
 }
-_SWITCHES = {"compaction", "closed_loop", "enable_chunked_prefill", "async_scheduling"}
+_SWITCHES = {
+    "compaction",
+    "closed_loop",
+    "disable_hybrid_kv_cache_manager",
+    "enable_chunked_prefill",
+    "async_scheduling",
+}
 _OPTIONAL = {
     "num_gpu_blocks_override",
     "kv_cache_memory_bytes",
@@ -80,7 +86,8 @@ class RunConfig:
     `closed_loop`: calls of a session come after those they wait for have ended in the run, not as recorded.
     `scheduling_policy`: `fcfs` or `priority`, which the trace must say. `long_prefill_token_threshold`: most tokens of
     a prompt in a step, 0: no limit of its own. `free_order`: where blocks without reusable content join the free
-    queue, `front` as in vLLM 0.32 or `back` as before.
+    queue, `front` as in vLLM 0.32 or `back` as before. `disable_hybrid_kv_cache_manager`: all layers of vllm-v1 in one
+    group, windows stored in full.
     Raises UserError naming the flag.
     """
 
@@ -115,6 +122,7 @@ class RunConfig:
     long_prefill_token_threshold: int = 0
     async_scheduling: bool = False
     free_order: str = "front"
+    disable_hybrid_kv_cache_manager: bool = False
     cost: str = "roofline"
     closed_loop: bool = False
 

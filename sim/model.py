@@ -122,14 +122,12 @@ class ModelSpec:
 
     @property
     def window_note(self) -> str:
-        """What a reader must know about a sliding window; empty where there is none."""
+        """Which layers have a sliding window; empty where none has."""
         if not self.sliding_window:
             return ""
         return (
             f"{self.num_window_layers} of the {self.num_layers} layers of {self.name} attend to "
-            f"the last {self.sliding_window} tokens only; no policy here credits that: every "
-            f"layer's KV is kept in full, so an engine that frees it behind the window holds more "
-            f"requests"
+            f"the last {self.sliding_window:,} tokens only"
         )
 
     def check_tensor_parallel(self, tensor_parallel_size: int) -> None:
@@ -157,7 +155,7 @@ class ModelSpec:
 
         (K + V elements) x KV heads on the rank x bytes an element, summed over the layers; a rank
         holds at least one KV head, and all of a latent vector (DeepSeek-V2 report, Table 1). Layers
-        with a sliding window count in full (see `window_note`).
+        with a sliding window count in full.
         """
         elements = sum(
             layer.elements_per_token(tensor_parallel_size) for layer in self.attention_layers

@@ -4,9 +4,12 @@ from dataclasses import dataclass
 
 from kvtwin.traces import UserError
 
+from .block_groups import ONE_GROUP, BlockGroups, in_flight_tokens
 from .catalog import find_gpu, find_model
 from .config import RunConfig
+from .grouping import vllm_groups, window_note
 from .model import ModelSpec
+from .registry import find_policy
 from .sizing.deployment import Deployment
 from .sizing.engines.vllm import Vllm
 from .sizing.stage_bytes import kv_bytes_per_token
@@ -19,9 +22,9 @@ MAX_BLOCKS = 50_000_000  # each is simulated; 1,000 times a large GPU's
 class PoolSize:
     """The KV pool of one rank; every rank holds the same blocks.
 
-    `kv_bytes_per_token` is per rank. `terms` (name, bytes, source) explain the pool: the bytes add
-    up to `pool_bytes`, what is subtracted is negative. `max_model_len` is resolved. `notes` are
-    sentences a reader of the result must see.
+    `block_size` in tokens. `kv_bytes_per_token` is per rank, of all layers. `groups` says which of them a block is
+    for. `terms` (name, bytes, source) explain the pool: the bytes add up to `pool_bytes`, what is subtracted is
+    negative. `max_model_len` is resolved. `notes` are sentences a reader of the result must see.
     """
 
     num_slots: int
@@ -30,39 +33,54 @@ class PoolSize:
     kv_bytes_per_token: int
     pool_bytes: int
     max_model_len: int
+    groups: BlockGroups
     terms: tuple[tuple[str, int, str], ...]
     notes: tuple[str, ...]
 
     def __post_init__(self) -> None:
         assert self.num_blocks >= 1, self.num_blocks
-        slots = self.num_blocks * self.block_size
+        slots = self.num_blocks * self.block_size * self.groups.block_token_slots
         assert self.num_slots == slots, (self.num_slots, slots)
-        assert self.pool_bytes == slots * self.kv_bytes_per_token, (self.pool_bytes, slots)
+        slot_bytes, rest = divmod(self.kv_bytes_per_token, sum(self.groups.token_slots))
+        assert not rest, (self.kv_bytes_per_token, self.groups)
+        assert self.pool_bytes == slots * slot_bytes, (self.pool_bytes, slots, slot_bytes)
         explained = sum(num_bytes for _, num_bytes, _ in self.terms)
         assert explained == self.pool_bytes, (explained, self.pool_bytes)
 
 
 class _Simulated(Vllm):
-    """vLLM's budget, for a pool in which every layer stores every token and no block is reserved."""
+    """vLLM's budget, in blocks that can be simulated."""
+
+    def __init__(self, groups: BlockGroups) -> None:
+        self._groups = groups
 
     def block_bytes(self, deployment: Deployment, stage: int) -> int:
         assert deployment.block_size is not None
-        return deployment.block_size * kv_bytes_per_token(deployment, stage)
+        return self._groups.block_bytes(_token_bytes(deployment), deployment.block_size)
+
+
+def _token_bytes(deployment: Deployment) -> int:
+    """Of all layers on a rank, as if none had a window."""
+    return kv_bytes_per_token(deployment, stage=0)
 
 
 def size_pool(config: RunConfig) -> PoolSize:
-    """The pool that `config` leaves for KV on each rank.
+    """The pool that `config` leaves for KV of its policy on each rank.
 
     `num_gpu_blocks_override`, else `kv_cache_memory_bytes`, else vLLM's arithmetic: memory x
     utilization, less weights, activations, CUDA graphs and what is not tensors; whole blocks of
-    what is left. Activations and graphs are uncalibrated estimates where vLLM measures. Raises
-    UserError if not one block fits.
+    what is left. Activations and graphs are uncalibrated estimates where vLLM measures. All policies
+    have the same bytes, but for less than a block: the override counts vLLM's blocks, which may be
+    those of a group of layers. Raises UserError if not one block fits.
     """
     model = find_model(config.model)
     deployment = _deployment(config, model)
-    token_bytes = kv_bytes_per_token(deployment, stage=0)
-    block_bytes = config.block_size * token_bytes
-    budget = _Simulated().budget(deployment, stage=0)
+    found = vllm_groups(deployment, hybrid=not config.disable_hybrid_kv_cache_manager)
+    budget = _Simulated(found or ONE_GROUP).budget(deployment, stage=0)
+    groups = ONE_GROUP
+    if found is not None and find_policy(config.policy).groups_layers:
+        groups = found
+    block_bytes = groups.block_bytes(_token_bytes(deployment), config.block_size)
     available = sum_bytes(budget)
     num_blocks = available // block_bytes
     if num_blocks < 1:
@@ -82,14 +100,15 @@ def size_pool(config: RunConfig) -> PoolSize:
     if tail:
         terms = (*terms, ("unused_tail", -tail, "the pool has whole blocks only"))
     return PoolSize(
-        num_slots=num_blocks * config.block_size,
+        num_slots=num_blocks * config.block_size * groups.block_token_slots,
         num_blocks=num_blocks,
         block_size=config.block_size,
-        kv_bytes_per_token=token_bytes,
+        kv_bytes_per_token=_token_bytes(deployment),
         pool_bytes=num_blocks * block_bytes,
         max_model_len=deployment.max_model_len,
+        groups=groups,
         terms=terms,
-        notes=_notes(config, model, num_blocks * config.block_size),
+        notes=_notes(config, deployment, found, available),
     )
 
 
@@ -118,14 +137,29 @@ def _remedy(config: RunConfig) -> str:
     )
 
 
-def _notes(config: RunConfig, model: ModelSpec, num_slots: int) -> tuple[str, ...]:
-    overridden = longer = ""
+def _notes(
+    config: RunConfig, deployment: Deployment, found: BlockGroups | None, available: int
+) -> tuple[str, ...]:
+    """The same for all policies. `found`: vLLM's groups; `available`: bytes for KV."""
+    longest, overridden, longer = deployment.max_model_len, "", ""
     if config.num_gpu_blocks_override is not None and config.kv_cache_memory_bytes is not None:
         overridden = "--kv-cache-memory-bytes has no effect: --num-gpu-blocks-override is given"
-    longest = config.max_model_len or model.max_model_len
-    if longest > num_slots:
+    groups = found or ONE_GROUP
+    num_blocks = available // groups.block_bytes(_token_bytes(deployment), config.block_size)
+    if groups.has_one_table:
+        if longest > num_blocks * config.block_size:
+            longer = f"the pool holds {num_blocks * config.block_size:,}"
+    else:
+        in_flight = in_flight_tokens(config.max_num_batched_tokens, config.async_scheduling)
+        wanted = groups.most_blocks(longest, config.block_size, in_flight, longest)
+        if wanted >= num_blocks:  # one is the null block
+            longer = (
+                f"for which vLLM wants {wanted:,} blocks beside the null block, of {num_blocks:,}"
+            )
+    if longer:
         longer = (
-            f"max_model_len is {longest:,} tokens, the pool holds {num_slots:,}: vLLM would not start; lower "
-            "--max-model-len to what your requests need"
+            f"max_model_len is {longest:,} tokens, {longer}: vLLM would not start; lower --max-model-len to what your "
+            "requests need"
         )
-    return tuple(note for note in (overridden, longer, model.window_note) if note)
+    windows = window_note(deployment, found, config.num_gpu_blocks_override)
+    return tuple(note for note in (overridden, longer, windows) if note)

@@ -8,6 +8,7 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+from ..block_groups import ONE_GROUP, BlockGroups
 from ..link import NO_COST, Link
 
 
@@ -46,6 +47,8 @@ class PolicySettings:
     free_order: str = (
         "front"  # of blocks that nothing can be found in: reused first, or `back`: in turn
     )
+    groups: BlockGroups = ONE_GROUP
+    max_in_flight_tokens: int = 8192  # scheduled and not yet processed, of all requests
 
 
 class Policy(ABC):
@@ -65,6 +68,8 @@ class Policy(ABC):
     """A request may have several sequences, samples or beams. False: it gets one, whatever is asked for."""
     default_watermark: ClassVar[float] = 0.0
     """Share of the pool's blocks kept free at admissions unless the user says otherwise."""
+    groups_layers: ClassVar[bool] = False
+    """Its blocks are those of a group of layers, where vLLM forms groups. False: of all layers."""
     reuses_prefixes: ClassVar[bool] = False
     """What a sequence leaves behind may serve others, as far as the trace says what prompts are made of."""
     reuses_answers: ClassVar[bool] = False

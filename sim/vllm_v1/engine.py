@@ -6,8 +6,6 @@ from collections import deque
 from collections.abc import Sequence as Seq
 from typing import Any
 
-from kvtwin.traces import UserError
-
 from ..decisions import Decisions
 from ..engine_contract import Work
 from ..ledger import Ledger
@@ -18,46 +16,12 @@ from ..sequence import NEVER
 from ..summary import parts_of
 from .accounts import Accounts, TracedRequest
 from .arrivals import Arrivals
+from .block_pool import NULL_BLOCK
 from .policy import VllmV1
 from .request import Request
 from .scheduled import Scheduled
 from .scheduler import Scheduler
-from .settings import SchedulerSettings
-
-
-def scheduler_settings(policy: VllmV1, limits: Limits) -> SchedulerSettings:
-    """What vLLM's scheduler would be told. Raises UserError for what vLLM refuses to start with."""
-    options = policy.settings
-    for flag, value, least, reason in (
-        (
-            "--max-num-batched-tokens",
-            limits.max_num_batched_tokens,
-            0 if options.enable_chunked_prefill else options.max_model_len,
-            "every prompt must fit into a step, as prompts are not cut into chunks",
-        ),
-        (
-            "--max-model-len",
-            options.max_model_len,
-            options.long_prefill_token_threshold,
-            "no prompt is longer than that, so a --long-prefill-token-threshold above it is a mistake",
-        ),
-    ):
-        if value < least:
-            raise UserError(f"{flag} is {value}; it must be at least {least}, because {reason}")
-    return SchedulerSettings(
-        num_gpu_blocks=policy.pool.num_blocks,
-        max_model_len=options.max_model_len,
-        block_size=policy.block_slots,
-        max_num_seqs=limits.max_num_seqs,
-        max_num_batched_tokens=limits.max_num_batched_tokens,
-        enable_prefix_caching=policy.reuses_prefixes,
-        enable_chunked_prefill=options.enable_chunked_prefill,
-        long_prefill_token_threshold=options.long_prefill_token_threshold,
-        scheduler_reserve_full_isl=options.admission == "full",
-        watermark=options.watermark,
-        policy=options.scheduling_policy,
-        async_scheduling=options.async_scheduling,
-    )
+from .start import scheduler_settings
 
 
 class V1Engine:
@@ -86,7 +50,9 @@ class V1Engine:
         self.step = 0
         self.paranoid = False
         self.refused_row: int | None = None
-        self._accounts = Accounts(self.ledger, policy.pool, policy.block_slots, log)
+        groups = policy.settings.groups
+        self._accounts = Accounts(self.ledger, policy.pool, settings.block_size, groups, log)
+        self._token_slots = sum(groups.token_slots)  # of a token in all groups together
         self.scheduler.cache.listen(self._accounts)
         self._log = policy.log = log
         self._async = settings.async_scheduling
@@ -202,7 +168,7 @@ class V1Engine:
         ledger, scheduled, late = self.ledger, self._under_way[-1], self._late
         ledger.num_prefill_tokens += plan.num_prefill_tokens
         ledger.num_decode_tokens += plan.num_decode_tokens
-        ledger.commit(scheduled.num_tokens, end_ns)
+        ledger.commit(scheduled.num_tokens * self._token_slots, end_ns)
         num_decoding = self.scheduler.num_decoding - len(scheduled.left_out)
         if late:
             for request in set(late).difference(scheduled.left_out):
@@ -276,8 +242,12 @@ class V1Engine:
         pieces: tuple[tuple[int, int, int], ...] = ()
         if self.recorder.snapshots:
             size = policy.block_slots
-            held = {block: request.row for request in self.holders() for block in request.tables[0]}
-            pieces = tuple((block * size, size, row) for block, row in held.items())
+            held = {
+                first: request.row
+                for request in self.holders()
+                for first, _ in policy.runs(request)
+            }
+            pieces = tuple((first, size, row) for first, row in held.items())
         for request in self._arrivals.arrived(end_ns):
             self.scheduler.add(request)
         return Sample(
@@ -289,10 +259,16 @@ class V1Engine:
 
     def check(self) -> None:
         """Recount the pool and the totals from the tables."""
-        scheduler, size = self.scheduler, self.policy.block_slots
-        running = list(scheduler.running.values())
-        self.policy.check(running)
-        num_held = len({block for request in running for block in request.tables[0]})
-        assert num_held * size == self.ledger.asked, (
-            f"INV-1: {num_held} blocks of {size} slots are held, the total says {self.ledger.asked}"
+        policy, ledger = self.policy, self.ledger
+        running = list(self.scheduler.running.values())
+        policy.check(running)
+        held = [
+            {block for request in running for block in request.tables[group]} - {NULL_BLOCK}
+            for group in range(len(policy.settings.groups.windows))
+        ]
+        asked, granted = policy.slots_of([len(blocks) for blocks in held])
+        granted += policy.block_slots  # the null block
+        assert (asked, granted) == (ledger.asked, ledger.granted), (
+            f"INV-1: tables hold blocks of {granted} slots, {asked} of them asked for; the totals say {ledger.granted} "
+            f"and {ledger.asked}"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Sequence as Seq
 
+from ..block_groups import most_window_blocks
 from .block_pool import NULL_BLOCK, BlockPool
 from .request import Request
 from .settings import SchedulerSettings
@@ -77,8 +78,9 @@ class SlidingWindow(FullAttention):
         self.num_needed = -(
             -(window - 1) // self.block_size
         )  # blocks of the past in sight of a block's first token
-        in_sight = min(self.window - 1 + settings.max_in_flight_tokens, settings.max_model_len)
-        self.max_admission_blocks = -(-in_sight // self.block_size) + 1
+        self.max_admission_blocks = most_window_blocks(
+            window, self.block_size, settings.max_in_flight_tokens, settings.max_model_len
+        )
         self._retention = settings.prefix_cache_retention_interval
 
     def num_skipped_blocks(self, num_tokens: int) -> int:

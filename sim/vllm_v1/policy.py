@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Sequence as Seq
+from operator import mul
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,22 +20,34 @@ class VllmV1(Policy):
 
     engine: ClassVar[str] = "kvtwin.sim.vllm_v1.engine:V1Engine"
     scheduling: ClassVar[str] = "vLLM V1: one token budget a step, running before waiting"
+    groups_layers: ClassVar[bool] = True
     reuses_prefixes: ClassVar[bool] = True
     reuses_answers: ClassVar[bool] = True
 
     def __init__(self, settings: PolicySettings) -> None:
         super().__init__(settings)
         self.settings = settings
-        self.block_slots = settings.block_size
+        self.block_slots = settings.block_size * settings.groups.block_token_slots
         self.pool = BlockPool(self.num_slots // self.block_slots, settings.free_order == "back")
         assert self.pool.num_blocks * self.block_slots == self.num_slots, (
-            f"a pool of {self.num_slots} slots is no whole number of {self.block_slots}-token blocks"
+            f"a pool of {self.num_slots} slots is no whole number of blocks of {self.block_slots}"
         )
 
     def largest_need(self, num_prompt_tokens: int, num_output_tokens: int, max_tokens: int) -> int:
-        return (
-            -(-(num_prompt_tokens + num_output_tokens - 1) // self.block_slots) * self.block_slots
+        settings = self.settings
+        num_blocks = settings.groups.most_blocks(
+            num_prompt_tokens + num_output_tokens - 1,
+            settings.block_size,
+            settings.max_in_flight_tokens,
+            settings.max_model_len,
         )
+        return num_blocks * self.block_slots
+
+    def slots_of(self, num_blocks: Seq[int]) -> tuple[int, int]:
+        """(slots for tokens, slots with padding) of so many blocks of each group."""
+        settings = self.settings
+        of_tokens = sum(map(mul, num_blocks, settings.groups.token_slots)) * settings.block_size
+        return of_tokens, sum(num_blocks) * self.block_slots
 
     @property
     def largest_grant(self) -> int:
@@ -66,15 +80,20 @@ class VllmV1(Policy):
 
     def runs(self, seq: Any) -> list[tuple[int, int]]:
         size = self.block_slots
-        return [(block * size, size) for block in seq.tables[0]]
+        return [
+            (block * size, size) for table in seq.tables for block in table if block != NULL_BLOCK
+        ]
 
     def check(self, holders: Iterable[Request]) -> None:
         pool = self.pool
         counted = np.zeros(pool.num_blocks, dtype=np.int64)
         for request in holders:
-            for block in request.tables[0]:
-                assert 0 <= block < pool.num_blocks, f"INV-2: request {request.row} holds {block}"
-                counted[block] += 1
+            for table, window in zip(request.tables, self.settings.groups.windows, strict=True):
+                for block in table:
+                    assert 0 <= block < pool.num_blocks, (
+                        f"INV-2: request {request.row} holds {block}"
+                    )
+                    counted[block] += block != NULL_BLOCK or window is None
         references = np.array(pool.references)
         wrong = np.flatnonzero(counted != references)
         assert not wrong.size, (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..block_groups import in_flight_tokens
+
 
 @dataclass(frozen=True)
 class SchedulerSettings:
@@ -45,5 +47,5 @@ class SchedulerSettings:
 
     @property
     def max_in_flight_tokens(self) -> int:
-        """Most tokens that are scheduled and not yet processed: a full batch for each one that may be under way."""
-        return (2 if self.async_scheduling else 1) * self.max_num_batched_tokens
+        """Most tokens that are scheduled and not yet processed."""
+        return in_flight_tokens(self.max_num_batched_tokens, self.async_scheduling)

@@ -1,5 +1,6 @@
 """The V1 policies against books kept from scratch: what every slot holds, and which part it is in."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_cases import config_of, configs, trace_of, traces
 
-from kvtwin.sim import RunConfig, simulate
+from kvtwin.sim import RunConfig, pool, simulate
+from kvtwin.sim.block_groups import ONE_GROUP, BlockGroups
 from kvtwin.sim.plan import Plan
 from kvtwin.sim.vllm_v1.engine import V1Engine
 from kvtwin.traces import Trace
@@ -17,14 +19,30 @@ from kvtwin.traces import Trace
 POLICIES = ("vllm-v1", "vllm-v1-no-caching")
 
 
+# Windows and slots of a token, by group; all divide what a token takes in the model.
+GROUPS = (
+    ONE_GROUP,
+    BlockGroups((3,), (1,)),
+    BlockGroups((None, 5), (1, 1)),
+    BlockGroups((None, 4, 4), (2, 1, 1)),
+    BlockGroups((7, None, 2), (3, 3, 2)),
+    BlockGroups((None, 1, 9, None), (1, 1, 1, 1)),
+)
+
+
 class Watched(V1Engine):
-    """Keeps what every slot holds, token by token, and counts the parts from tables and contents at every plan."""
+    """Keeps what every cell holds, token by token, and counts the parts from tables and contents at every plan.
+
+    A cell is a slot that a token takes: (block, token of the block, slot of the token). A token of several slots has
+    them all or none, so that contents are kept by (block, token).
+    """
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.size = self.policy.block_slots
-        self.contents: dict[int, Any] = {}  # by slot
-        self.unwritten_reads = self.shared_slots = 0
+        settings = self.policy.settings
+        self.size, self.groups = settings.block_size, settings.groups
+        self.contents: dict[tuple[int, int], Any] = {}
+        self.unwritten_reads = self.shared = self.out_of_sight = 0
 
     def token(self, row: int, position: int) -> Any:
         """What the trace says is there; a token like no other where it says nothing."""
@@ -43,51 +61,73 @@ class Watched(V1Engine):
         return plan
 
     def watch(self, plan: Plan) -> None:
-        before, written, contexts = {}, {}, []
+        before, contexts = {}, []
         work = self.work(plan)
         for request, first, num_tokens in work:
             before[request] = first
-            for position in range(first, first + num_tokens):
-                slot = self.slot(request, position)
-                assert slot not in written, f"slot {slot} is computed twice in a step"
-                written[slot] = self.token(request.row, position)
             if num_tokens == 1 and first >= request.num_prompt_tokens:
                 contexts.append(first + 1)
         assert sum(num for _, _, num in work) == plan.num_prefill_tokens + plan.num_decode_tokens
         assert (len(contexts), sum(contexts)) == (plan.num_decode_tokens, plan.decode_context_slots)
-        live, reserved, held = set(), set(), set()
         for request in self.holders():
             if request not in before:
                 if request.decodes:
                     self.scheduler.settle(request)
                 before[request] = request.computed
-            num_slots = len(request.tables[0]) * self.size
-            slots = [self.slot(request, position) for position in range(num_slots)]
-            self.shared_slots += len(held.intersection(slots))
-            held.update(slots)
-            for position in range(before[request]):
-                slot, token = slots[position], self.token(request.row, position)
-                if written.get(slot) == token:
-                    continue  # who shares it computes it in this very step
-                live.add(slot)
-                self.unwritten_reads += self.contents.get(slot) != token
-            reserved.update(slots[before[request] : request.end_tokens - 1])
+        counted: Counter[str] = Counter(rounding=self.policy.block_slots)  # the null block
+        taken: set[int] = set()
+        for group, window in enumerate(self.groups.windows):
+            blocks = self.watch_group(group, window, work, before, counted)
+            assert not taken & blocks, "a block serves two groups"
+            taken |= blocks
+        assert 0 not in taken, "the null block is held"
+        counted["cached"] = sum(num for _, num in self.policy.cached_runs())
         parts = self.parts()
-        cached = sum(num for _, num in self.policy.cached_runs())
-        free = self.policy.num_slots - len(held) - cached - self.size
-        expected = {
-            "live": len(live),
-            "reserved": len(reserved - live),
-            "internal": len(held - live - reserved),
-            "rounding": self.size,
-            "cached": cached,
-            "free": free - parts["external"],
-        }
-        assert {name: parts[name] for name in expected} == expected
-        self.contents |= written
+        counted["free"] = self.policy.num_slots - counted.total() - parts["external"]
+        assert {name: num for name, num in parts.items() if name != "external"} == counted
 
-    def slot(self, request: Any, position: int) -> int:
-        return request.tables[0][position // self.size] * self.size + position % self.size
+    def watch_group(
+        self, group: int, window: int | None, work: Any, before: Any, counted: Counter[str]
+    ) -> set[int]:
+        """Counts the parts of one group's blocks, and returns these."""
+        written: dict[tuple[int, int], Any] = {}
+        for request, first, num_tokens in work:
+            for position in range(first, first + num_tokens):
+                cell = self.cell(request, group, position)
+                assert cell is not None, "a token is computed into no block"
+                assert cell not in written, f"{cell} is computed twice in a step"
+                written[cell] = self.token(request.row, position)
+        live, reserved, held = set(), set(), set()
+        for request, num_before in before.items():
+            table = request.tables[group]
+            cells = [self.cell(request, group, at) for at in range(len(table) * self.size)]
+            self.shared += len(held.intersection(cells) - {None})
+            held.update(cells)
+            first_read = 0 if window is None else max(0, num_before - window + 1)
+            self.out_of_sight += cells[:num_before].count(None)
+            for position in range(num_before):
+                cell, token = cells[position], self.token(request.row, position)
+                if written.get(cell) == token:
+                    continue  # who shares it computes it in this very step
+                live.add(cell)
+                if position >= first_read:
+                    assert cell is not None, f"position {position} is in sight and in no block"
+                    self.unwritten_reads += self.contents.get(cell) != token
+            reserved.update(cells[num_before : request.end_tokens - 1])
+        for cells in (held, live, reserved):
+            cells.discard(None)
+        slots, blocks = self.groups.token_slots[group], {block for block, _ in held}
+        counted["live"] += len(live) * slots
+        counted["reserved"] += len(reserved - live) * slots
+        counted["internal"] += len(held - live - reserved) * slots
+        counted["rounding"] += len(blocks) * (self.policy.block_slots - self.size * slots)
+        self.contents |= written
+        return blocks
+
+    def cell(self, request: Any, group: int, position: int) -> tuple[int, int] | None:
+        """None: its block is out of sight and gone."""
+        block = request.tables[group][position // self.size]
+        return (block, position % self.size) if block else None
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -96,9 +136,9 @@ def test_parts_and_contents_are_what_tables_say(
     policy: str, scheduling_policy: str, costs: list[str], out_dir: Path
 ) -> None:
     """INV-1 to INV-8 in every step. Only by priority may a hit find what nobody has written (rule 6.10 of vLLM)."""
-    seen = dict.fromkeys(("hits", "shared", "preemptions"), 0)
+    seen = dict.fromkeys(("hits", "shared", "preemptions", "out of sight", "padded"), 0)
 
-    @settings(max_examples=examples(60))
+    @settings(max_examples=examples(90))
     @given(
         trace=traces(with_content=True),
         config=configs(policy, costs),
@@ -107,6 +147,7 @@ def test_parts_and_contents_are_what_tables_say(
         is_chunked=st.booleans(),
         free_order=st.sampled_from(["front", "back"]),
         priorities=st.integers(0, 1 << 62),
+        groups=st.sampled_from(GROUPS),
     )
     def hold(
         trace: Trace,
@@ -116,6 +157,7 @@ def test_parts_and_contents_are_what_tables_say(
         is_chunked: bool,
         free_order: str,
         priorities: int,
+        groups: BlockGroups,
     ) -> None:
         fields = config.to_dict() | {"cost": config.cost, "scheduling_policy": scheduling_policy}
         fields |= {
@@ -137,25 +179,29 @@ def test_parts_and_contents_are_what_tables_say(
             engines.append(Watched(requests, *arguments))
             return engines[0]
 
-        summary = simulate(
-            trace,
-            RunConfig(**fields),
-            out_dir,
-            engine_type=watched,
-            paranoid=True,
-            snapshots=True,
-            decisions=True,
-        )
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(pool, "vllm_groups", lambda *_, **__: groups)
+            summary = simulate(
+                trace,
+                RunConfig(**fields),
+                out_dir,
+                engine_type=watched,
+                paranoid=True,
+                snapshots=True,
+                decisions=True,
+            )
         assert summary["num_finished"] + summary["num_rejected"] == trace.num_requests
         (engine,) = engines
         if scheduling_policy == "fcfs":
             assert engine.unwritten_reads == 0, "INV-7: what was hit had not been written"
         seen["hits"] += summary["hit_tokens"]
-        seen["shared"] += engine.shared_slots
+        seen["shared"] += engine.shared
+        seen["out of sight"] += engine.out_of_sight
+        seen["padded"] += len(set(groups.token_slots)) > 1
         seen["preemptions"] += summary["preemptions"]
 
     hold()
-    assert seen["preemptions"] > 0
+    assert min(seen[name] for name in ("preemptions", "out of sight", "padded")) > 0
     assert (seen["hits"] > 0, seen["shared"] > 0) == (policy == "vllm-v1",) * 2
 
 

@@ -143,10 +143,10 @@ class Vllm(Accounting):
         )
 
     def block_bytes(self, deployment: Deployment, stage: int) -> int:
-        return block_bytes(self._groups(deployment), deployment.stages[stage])
+        return block_bytes(self.groups(deployment), deployment.stages[stage])
 
     def pool(self, deployment: Deployment, stage: int, kv_bytes: int) -> VllmPool:
-        groups = self._groups(deployment)
+        groups = self.groups(deployment)
         num_bytes = block_bytes(groups, deployment.stages[stage])
         # `config/vllm.py`: max_concurrent_batches; one batch a pipeline stage, and one that is
         # scheduled while they run.
@@ -163,8 +163,10 @@ class Vllm(Accounting):
             available_bytes=kv_bytes,
         )
 
-    def _groups(self, deployment: Deployment) -> tuple[Group, ...]:
-        """Without the hybrid manager where attention is chunked, too (`config/vllm.py`, unless
+    def groups(self, deployment: Deployment) -> tuple[Group, ...]:
+        """Layers that share a block table, of the whole model.
+
+        Without the hybrid manager where attention is chunked, too (`config/vllm.py`, unless
         VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE is set)."""
         chunked = any(layer.chunked for layer in deployment.model.attention_layers)
         return group_layers(layer_specs(deployment), hybrid=self.hybrid and not chunked)
