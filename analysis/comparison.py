@@ -39,7 +39,8 @@ def comparison(
     config: RunConfig, trace: Trace, summaries: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
     """Everything that a comparison found, as comparison.json holds it; no times, hosts or paths."""
-    facts = gather_facts(config, trace)
+    names = [summary["policy"] for summary in summaries]
+    facts = gather_facts(config, trace, names)
     del facts["config"]["policy"]
     calibrated = all(summary["calibrated"] for summary in summaries)
     return {

@@ -4,7 +4,14 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvtwin.sim import RunConfig, closed_loop_waits, load_cost, loop_counts, size_pool
+from kvtwin.sim import (
+    RunConfig,
+    closed_loop_waits,
+    find_policy,
+    load_cost,
+    loop_counts,
+    size_pool,
+)
 from kvtwin.traces import Trace
 
 from .definitions import NS_PER_S
@@ -26,6 +33,7 @@ VLLM_OPTIONS = (
     "long_prefill_token_threshold",
     "async_scheduling",
     "free_order",
+    "disable_hybrid_kv_cache_manager",
 )
 ONE_SEQUENCE = (
     "several samples or beams of a request are served by policies that share blocks between them (vllm-v0); "
@@ -35,13 +43,18 @@ ONE_SEQUENCE = (
 TIME_UNITS = ((10**9, "s"), (10**6, "ms"), (10**3, "us"), (1, "ns"))
 
 
-def gather_facts(config: RunConfig, trace: Trace) -> dict[str, Any]:
+def gather_facts(config: RunConfig, trace: Trace, policies: Sequence[str] = ()) -> dict[str, Any]:
     """Configuration, pool, notes and trace as JSON types; no times, hosts or paths.
+
+    The pool is that of `config.policy`, or of one of `policies` whose blocks are of all layers, if any is: all pools
+    have the same bytes.
 
     Raises:
         UserError: the pool has no room, the coefficients file is bad, or a closed loop has no sessions.
     """
-    pool = size_pool(config)
+    of_all_layers = [name for name in policies if not find_policy(name).groups_layers]
+    policy = (*of_all_layers, *policies, config.policy)[0]
+    pool = size_pool(dataclasses.replace(config, policy=policy))
     loop = loop_counts(closed_loop_waits(trace)) if config.closed_loop else None
     return {
         "config": config.to_dict(),
@@ -132,11 +145,14 @@ def _per_gpu(config: Facts) -> str:
 
 def _pool(facts: Facts) -> str:
     config, pool = facts["config"], facts["pool"]
-    return (
-        f"{pool['num_slots']:,} token slots = {pool['num_blocks']:,} blocks x "
-        f"{pool['block_size']} = {pool['pool_bytes'] / 2**30:.2f} GiB{_per_gpu(config)}, "
-        f"from {_pool_source(config)}"
+    num_blocks, num_groups = f"{pool['num_blocks']:,} blocks", len(pool["groups"]["windows"])
+    size = (
+        f"{pool['num_slots']:,} token slots = {num_blocks} x {pool['block_size']}"
+        if num_groups == 1
+        else f"{num_blocks} of {pool['block_size']} tokens of one of {num_groups} groups of layers"
     )
+    num_bytes = f"{pool['pool_bytes'] / 2**30:.2f} GiB{_per_gpu(config)}"
+    return f"{size} = {num_bytes}, from {_pool_source(config)}"
 
 
 def _pool_source(config: Facts) -> str:

@@ -64,7 +64,10 @@ def setting(factor: int, policy: str) -> dict[str, Any]:
     if policy == "slots":  # as many as there is room for max_model_len, so that nothing is rejected
         pool_slots = values["num_gpu_blocks_override"] * values["block_size"]
         values["max_num_seqs"] = pool_slots // values["max_model_len"]
-    return values if factor == 1 else values | {"model": LONG_MODEL}
+    if factor == 1:
+        return values
+    # So many blocks of all layers: vLLM's own would be of one of two groups.
+    return values | {"model": LONG_MODEL, "disable_hybrid_kv_cache_manager": True}
 
 
 def engine_sample(trace: Path, policy: str = "paged", times: int = 1, factor: int = 1) -> Sample:

@@ -39,7 +39,7 @@ class Decisions:
     ) -> None:
         """`first` is a block id of a policy with blocks, else the first of `num` slots.
 
-        `branch` numbers the sequences of a request.
+        `branch` numbers the block tables of a request: those of its sequences, or of its groups of layers.
         """
         self.steps.append(self.step)
         self.actions.append(action)

@@ -77,6 +77,8 @@ def _notes(model: ModelSpec, gpu: GpuSpec) -> tuple[str, ...]:
     ]
     if model.num_active_experts > 1:
         notes.append("every expert's weights are read in every step: too slow for small batches")
+    if model.sliding_window:
+        notes.append("every layer reads the whole context: too slow where that is beyond a window")
     if model.mla_latent_dim:
         notes.append(
             "attention FLOPs of the plain form: too fast where decodes attend to the latent"

@@ -53,9 +53,11 @@ def shared_end_s(durations_s: Sequence[float]) -> float:
 def memory_map_grid(runs: Sequence[RunFrames]) -> bytes:
     """PNG: who holds which address, one panel per policy, all on the scale of the shortest run."""
     end_s = min(_duration_s(run) for run in runs)
-    num_slots = max(run.summary["pool_slots"] for run in runs)
+    num_bytes = max(run.summary["pool_bytes"] for run in runs)
     with canvas(WIDTH_INCHES, 0.4 + 2.7 * _num_rows(runs)) as figure:
         for run, ax in zip(runs, _grid(figure, runs), strict=True):
+            # Slots may be of different sizes, and bytes are to scale.
+            num_slots = num_bytes * run.summary["pool_slots"] // run.summary["pool_bytes"]
             memory_map.draw(run, ax, end_s=end_s, num_slots=num_slots, **MAP_PIXELS)
         handles = map_patches()
         figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))

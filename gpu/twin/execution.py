@@ -107,6 +107,11 @@ def execute(
     `observe` makes those who look at every step. Raises UserError for what the user can mend.
     """
     assembly = assemble(trace, config, snapshots=True, decisions=True, paranoid=paranoid)
+    if not assembly.pool.groups.has_one_table:
+        raise UserError(
+            f"{config.policy} keeps windows of {config.model} in block tables of their own, which are not executed; "
+            "use --disable-hybrid-kv-cache-manager, or a --model that has layers without a window"
+        )
     if assembly.policy.keeps_kv:
         _check_memory(assembly.pool.num_slots, shape, backend.device)
     executor = DeviceExecutor(assembly, shape, backend, clock)

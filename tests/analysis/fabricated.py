@@ -33,6 +33,7 @@ def summary(policy: str, /, **changed: Any) -> dict[str, Any]:
         "num_preempted_requests": 0,
         "num_calls_after_rejected": 0,
         "pool_slots": POOL_SLOTS,
+        "pool_bytes": POOL_BYTES,
         "kv_bytes_per_token": 1024,
         "start_ns": 0,
         "loaded_end_ns": 2_000_000_000,
@@ -88,6 +89,7 @@ def distinct_summary(policy: str, /, **changed: Any) -> dict[str, Any]:
         "num_preempted_requests": 19,
         "num_calls_after_rejected": 0,
         "pool_slots": 1000,
+        "pool_bytes": 2_048_000,
         "kv_bytes_per_token": 2048,
         "start_ns": 1_000_000_000,
         "loaded_end_ns": 3_500_000_000,
@@ -210,6 +212,7 @@ def comparison(*summaries: dict[str, Any], saturated: bool = True, **trace: Any)
             "kv_bytes_per_token": 1024,
             "pool_bytes": POOL_BYTES,
             "max_model_len": 32,
+            "groups": {"windows": [None], "token_slots": [1]},
             "terms": [
                 ["gpu_memory", 3 * GIB, "a data sheet"],
                 ["weights", POOL_BYTES - 3 * GIB, "a count"],

@@ -199,7 +199,7 @@ def test_report_defines_latencies_and_parts() -> None:
 
 def test_report_ends_with_the_pool_in_gib() -> None:
     assert html_rows(page(distinct_summary("one")))[-1] == (
-        ["KV pool", "2.500", "41 blocks of 16 slots of 2,048 B"]
+        ["KV pool", "2.500", "41 blocks of 16 tokens, 65,472,062 B each"]
     )
 
 

@@ -76,7 +76,7 @@ def test_the_terms_of_the_pool_and_the_notes_are_shown(page_dir: Path) -> None:
     assert "<li>a note about windows</li>" in assumptions
     assert "<td>gpu_memory</td><td>+3.000</td><td>a data sheet</td>" in assumptions
     assert "<td>weights</td><td>-3.000</td><td>a count</td>" in assumptions
-    assert "4 blocks of 16 slots of 1,024 B" in assumptions
+    assert "4 blocks of 16 tokens, 16,384 B each" in assumptions
 
 
 def test_latencies_are_defined_and_stamped(page_dir: Path) -> None:

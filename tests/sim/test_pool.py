@@ -161,7 +161,7 @@ def test_weights_that_are_not_16_bits_say_so() -> None:
     pool = size_pool(config(model="gpt-oss-120b", gpu="h100"))
     sources = {name: source for name, _, source in pool.terms}
     assert re.search(r"all of 65\.\d\d GB", sources["weights"])  # in 16 bits it would be 234
-    assert any("kept in full" in note for note in pool.notes)
+    assert any("keeps each layer's KV in full" in note for note in pool.notes)
 
 
 def test_activations_per_token() -> None:
