@@ -82,15 +82,21 @@ def test_a_fault_is_named(
         run(Faulty)
 
 
-@pytest.mark.parametrize("change", [-2, 2])
-def test_totals_that_are_not_those_of_the_tables_are_named(change: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("asked", "granted"), [(-2, 0), (2, 0), (0, -2), (0, 2)])
+def test_totals_that_are_not_those_of_the_tables_are_named(
+    asked: int, granted: int, tmp_path: Path
+) -> None:
+    """A prompt of 4 has 2 blocks of 2; the null block is granted, too, and asked for by nobody."""
+
     class Faulty(V1Engine):
         def check(self) -> None:
-            self.ledger.asked += change
+            self.ledger.asked += asked
+            self.ledger.granted += granted
             super().check()
 
     config = config_of("vllm-v1", num_gpu_blocks_override=20, block_size=2)
-    message = f"INV-1: 2 blocks of 2 slots are held, the total says {4 + change}"
+    said = f"the totals say {6 + granted} and {4 + asked}"
+    message = f"INV-1: tables hold blocks of 6 slots, 4 of them asked for; {said}"
     with pytest.raises(AssertionError, match=message):
         simulate(trace_of([(0, 4, 9)]), config, tmp_path, engine_type=Faulty, paranoid=True)
 
