@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence as Seq
 from typing import ClassVar
 
@@ -26,7 +25,7 @@ class Paged(Allocator):
             f"a pool of {self.num_slots} slots is no whole number of {self.block_slots}-token blocks"
         )
         # A stack: the block freed last is taken first. At the start block 0 is on top.
-        self._free_block_ids = array("q", range(self._num_blocks - 1, -1, -1))
+        self._free_block_ids = list(range(self._num_blocks - 1, -1, -1))
         self._whole_sequence_must_fit = settings.admission == "full"
         # vLLM's rule: int(watermark x blocks) stay free at an admission while something runs.
         self._watermark_blocks = int(settings.watermark * self._num_blocks)
@@ -96,7 +95,7 @@ class Paged(Allocator):
 
     def largest_free_run(self) -> int:
         used = np.ones(self._num_blocks + 2, dtype=bool)
-        used[1:-1][np.array(self._free_block_ids)] = False
+        used[1:-1][np.array(self._free_block_ids, dtype=np.int64)] = False
         used_blocks = np.flatnonzero(used)
         return int((used_blocks[1:] - used_blocks[:-1]).max() - 1) * self.block_slots
 
