@@ -15,6 +15,7 @@ from kvtwin.sim import (
 from kvtwin.traces import Trace
 
 from .definitions import NS_PER_S
+from .unread import unread_notes
 
 Facts = Mapping[str, Any]
 
@@ -65,6 +66,7 @@ def gather_facts(config: RunConfig, trace: Trace, policies: Sequence[str] = ()) 
             *trace.notes,
             *_group_notes(config, trace),
             *_priority_notes(config, trace),
+            *unread_notes(config, policies or [config.policy]),
             *_loop_notes(loop),
         ],
         "trace": {

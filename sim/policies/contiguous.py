@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence as Seq
+from typing import ClassVar
 
 from ..sequence import Sequence
 from .base import Allocator
@@ -12,6 +13,8 @@ from .policy import PolicySettings
 
 class Contiguous(Allocator):
     """One run per request: grows in place, else moves, else compacts (if on), else the latest is preempted."""
+
+    options: ClassVar[frozenset[str]] = frozenset({"growth_tokens", "fit", "compaction"})
 
     def __init__(self, settings: PolicySettings) -> None:
         super().__init__(settings)

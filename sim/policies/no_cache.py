@@ -15,6 +15,7 @@ class NoCache(Allocator):
 
     chunked_prefill: ClassVar[bool] = False
     keeps_kv: ClassVar[bool] = False
+    options: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, settings: PolicySettings) -> None:
         super().__init__(settings)

@@ -15,6 +15,7 @@ class _Orca(Allocator):
     """Reserve n slots for a whole request, rounded up to a power of two; never grow, never preempt."""
 
     chunked_prefill: ClassVar[bool] = False
+    options: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, settings: PolicySettings) -> None:
         super().__init__(settings)

@@ -16,6 +16,7 @@ class Paged(Allocator):
     """Blocks on demand behind a block table, as in vLLM; when they run out, the latest is preempted and recomputed."""
 
     interchangeable: ClassVar[bool] = True
+    options: ClassVar[frozenset[str]] = frozenset({"admission", "watermark"})
 
     def __init__(self, settings: PolicySettings) -> None:
         super().__init__(settings)

@@ -11,6 +11,25 @@ from typing import Any, ClassVar, Protocol
 from ..block_groups import ONE_GROUP, BlockGroups
 from ..link import NO_COST, Link
 
+# Fields of `RunConfig` that some policies read and others do not. Of samples and beams `serves_branches` says it.
+POLICY_FIELDS = frozenset(
+    {
+        "admission",
+        "watermark",
+        "growth_tokens",
+        "fit",
+        "compaction",
+        "preemption_mode",
+        "swap_space",
+        "swap_copy_ns",
+        "scheduling_policy",
+        "enable_chunked_prefill",
+        "long_prefill_token_threshold",
+        "async_scheduling",
+        "free_order",
+    }
+)
+
 
 class DecisionLog(Protocol):
     """Where a policy reports what it did; see `decisions.py`."""
@@ -68,6 +87,8 @@ class Policy(ABC):
     """A request may have several sequences, samples or beams. False: it gets one, whatever is asked for."""
     default_watermark: ClassVar[float] = 0.0
     """Share of the pool's blocks kept free at admissions unless the user says otherwise."""
+    options: ClassVar[frozenset[str] | None] = None
+    """Fields of `RunConfig` that it reads, of those in `POLICY_FIELDS`; None: not said."""
     groups_layers: ClassVar[bool] = False
     """Its blocks are those of a group of layers, where vLLM forms groups. False: of all layers."""
     reuses_prefixes: ClassVar[bool] = False

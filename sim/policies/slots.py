@@ -26,6 +26,7 @@ class Slots(Allocator):
     """
 
     reuses_prefixes: ClassVar[bool] = True
+    options: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, settings: PolicySettings) -> None:
         super().__init__(settings)

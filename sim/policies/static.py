@@ -14,6 +14,7 @@ class StaticIteration(Allocator):
     """max_model_len slots per request, from admission to finish; requests join and leave at every step."""
 
     chunked_prefill: ClassVar[bool] = False
+    options: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, settings: PolicySettings) -> None:
         super().__init__(settings)

@@ -35,6 +35,9 @@ class VllmV0(Policy):
     scheduling: ClassVar[str] = "prompts or decodes, a request's sequences together, swapped first"
     serves_branches: ClassVar[bool] = True
     default_watermark: ClassVar[float] = 0.01
+    options: ClassVar[frozenset[str]] = frozenset(
+        {"watermark", "preemption_mode", "swap_space", "swap_copy_ns"}
+    )
 
     def __init__(self, settings: PolicySettings) -> None:
         super().__init__(settings)

@@ -21,6 +21,17 @@ class VllmV1(Policy):
     engine: ClassVar[str] = "kvtwin.sim.vllm_v1.engine:V1Engine"
     scheduling: ClassVar[str] = "vLLM V1: one token budget a step, running before waiting"
     groups_layers: ClassVar[bool] = True
+    options: ClassVar[frozenset[str]] = frozenset(
+        {
+            "admission",
+            "watermark",
+            "scheduling_policy",
+            "enable_chunked_prefill",
+            "long_prefill_token_threshold",
+            "async_scheduling",
+            "free_order",
+        }
+    )
     reuses_prefixes: ClassVar[bool] = True
     reuses_answers: ClassVar[bool] = True
 

@@ -191,6 +191,24 @@ def test_several_sequences_are_named_and_explained(
     assert shown is None or shown in options
 
 
+def test_options_that_nobody_reads_are_named() -> None:
+    def said(policies: tuple[str, ...], **fields: Any) -> list[str]:
+        inputs = Inputs(num_requests=2, **fields)
+        config = load_config(inputs, policy=None)
+        facts = gather_facts(config, load_trace(inputs, config.seed), policies)
+        return [note for note in facts["notes"] if "no effect" in note]
+
+    assert said(("paged", "static"), async_scheduling=True, fit="best") == [
+        "--fit has no effect on paged, static; it is read by contiguous",
+        "--async-scheduling has no effect on paged, static; it is read by vllm-v1, vllm-v1-no-caching",
+    ]
+    assert said(("paged", "vllm-v1"), async_scheduling=True) == []
+    assert said(("static",)) == []  # the watermark of the reference setting was not asked for
+    assert said(("static",), watermark=0.3) == [
+        "--watermark has no effect on static; it is read by paged, vllm-v1, vllm-v1-no-caching, vllm-v0"
+    ]
+
+
 def test_priorities_that_no_trace_gives_are_said_to_be_equal(tmp_path: Path) -> None:
     def said(path: Path | None, rule: str) -> bool:
         machine = {"model": "opt-13b", "gpu": "a100-40gb"} if path else {}
