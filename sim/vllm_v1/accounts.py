@@ -16,10 +16,11 @@ from .request import Request
 class TracedRequest(Request):
     """A request of a trace, with what the recorder has to remember of it."""
 
-    __slots__ = ("last_token_ns", "lost")
+    __slots__ = ("last_token_ns", "lost", "prefill_tokens")
 
     last_token_ns: int  # when the last token came out, kept across a preemption
     lost: int  # tokens that were computed when it last gave blocks back
+    prefill_tokens: int  # known ones when it was admitted: the prompt, and what it had generated before a preemption
 
 
 class Accounts:
@@ -118,5 +119,5 @@ def traced_request(
     """A request that has just arrived."""
     request = TracedRequest(row, num_prompt_tokens, max_tokens, max_model_len, priority)
     request.last_token_ns = NEVER
-    request.lost = 0
+    request.lost = request.prefill_tokens = 0
     return request

@@ -102,6 +102,7 @@ class V1Engine:
             self._late.setdefault(request, now_ns)
         for request, resumed, num_hit_tokens in scheduled.admitted:
             assert isinstance(request, TracedRequest)
+            request.prefill_tokens = request.known
             if resumed:
                 ledger.recomputed_tokens += max(0, request.lost - num_hit_tokens)
             else:
@@ -123,8 +124,9 @@ class V1Engine:
             context -= request.offset + scheduled.step
         plan = Plan(now_ns, num_decoding, context + num_decoding)
         for request, num_tokens in scheduled.chunks:
+            assert isinstance(request, TracedRequest)
             before = request.computed - num_tokens
-            if num_tokens == 1 and before >= request.num_prompt_tokens:
+            if before >= request.prefill_tokens:
                 plan.num_decode_tokens += 1
                 plan.decode_context_slots += request.computed
             else:

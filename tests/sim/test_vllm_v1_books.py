@@ -43,6 +43,7 @@ class Watched(V1Engine):
         self.size, self.groups = settings.block_size, settings.groups
         self.contents: dict[tuple[int, int], Any] = {}
         self.unwritten_reads = self.shared = self.out_of_sight = 0
+        self.known_at_admission: dict[tuple[int, int], int] = {}
 
     def token(self, row: int, position: int) -> Any:
         """What the trace says is there; a token like no other where it says nothing."""
@@ -65,7 +66,11 @@ class Watched(V1Engine):
         work = self.work(plan)
         for request, first, num_tokens in work:
             before[request] = first
-            if num_tokens == 1 and first >= request.num_prompt_tokens:
+            # A preempted one computes what it had generated before as part of its prompt.
+            if first >= self.known_at_admission.setdefault(
+                (request.row, request.serial), request.known
+            ):
+                assert num_tokens == 1
                 contexts.append(first + 1)
         assert sum(num for _, _, num in work) == plan.num_prefill_tokens + plan.num_decode_tokens
         assert (len(contexts), sum(contexts)) == (plan.num_decode_tokens, plan.decode_context_slots)

@@ -46,6 +46,36 @@ def test_without_caching_times_are_those_of_paged(costs: list[str], out_dir: Pat
     same()
 
 
+def test_what_is_computed_again_is_prefill_to_its_last_token(
+    costs: list[str], tmp_path: Path
+) -> None:
+    """Request 1 is preempted with 40 + 1 tokens, of which the last step computes one alone when it has returned."""
+    (cost,) = (path for path in costs if path.endswith("fractions.json"))
+    found = [
+        run(
+            policy,
+            [(0, 12, 12), (0, 40, 2)],
+            tmp_path / policy,
+            num_slots=num_slots,
+            block_size=2,
+            max_num_seqs=2,
+            max_num_batched_tokens=6,
+            max_model_len=81,
+            admission="step",
+            watermark=0.0,
+            cost=cost,
+        )
+        for policy, num_slots in (("paged", 60), ("vllm-v1-no-caching", 62))
+    ]
+    assert found[0].summary["preemptions"] == 1
+    assert found[0].requests[1]["num_preemptions"] == 1
+    one, other = ([row["finished_ns"] for row in made.requests] for made in found)
+    assert one == other
+    # 12 + 40 tokens, and 41 again; what is generated and not computed again is decoded.
+    assert {made.summary["num_prefill_tokens"] for made in found} == {12 + 40 + 41}
+    assert {made.summary["num_decode_tokens"] for made in found} == {11}
+
+
 def test_a_shared_prefix_by_hand(tmp_path: Path) -> None:
     """Prompts of 6 tokens, the first 4 the same, in blocks of 2; one output token, then a prompt that goes on.
 
