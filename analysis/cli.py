@@ -21,6 +21,13 @@ from .commands import (
     validate,
 )
 
+# What vLLM has flags for and kvtwin says otherwise.
+_INSTEAD = {
+    "--enable-prefix-caching": "in runs it is the policy vllm-v1",
+    "--no-enable-prefix-caching": "in runs it is the policy vllm-v1-no-caching",
+    "--scheduler-reserve-full-isl": "in runs it is --admission full",
+    "--no-scheduler-reserve-full-isl": "in runs it is --admission step",
+}
 # Plain text: rich's panels would cost start-up time and break one-line messages.
 app = typer.Typer(
     help="Where does LLM KV-cache memory go? One request trace, one memory manager, simulated and executed.",
@@ -98,6 +105,8 @@ def _one_line(error: Exception) -> str:
     if not hasattr(error, "format_message"):
         return str(error)
     message = " ".join(error.format_message().split())
+    if instead := _INSTEAD.get(getattr(error, "option_name", "")):
+        return f"No such option: {error.option_name}; {instead}"  # type: ignore[attr-defined]
     context = getattr(error, "ctx", None)
     where = context.command_path if context else "kvtwin"
     return f"{message.rstrip('.')}; see {where} --help"

@@ -34,6 +34,21 @@ def rejected(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return err
 
 
+@pytest.mark.parametrize(
+    ("flag", "instead"),
+    [
+        ("--no-enable-prefix-caching", "the policy vllm-v1-no-caching"),
+        ("--no-scheduler-reserve-full-isl", "--admission step"),
+    ],
+)
+def test_flags_of_vllm_that_are_something_else_here(
+    flag: str, instead: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert rejected(capsys, "run", "--policy", "vllm-v1", flag).endswith(
+        f"{flag}; in runs it is {instead}\n"
+    )
+
+
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """Output directory and JSON object of a small comparison in a process of its own."""
