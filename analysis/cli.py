@@ -23,8 +23,8 @@ from .commands import (
 
 # What vLLM has flags for and kvtwin says otherwise.
 _INSTEAD = {
-    "--enable-prefix-caching": "in runs it is the policy vllm-v1",
-    "--no-enable-prefix-caching": "in runs it is the policy vllm-v1-no-caching",
+    "--enable-prefix-caching": "in runs it is the policy vllm-v1, or vllm-v0-prefix-caching",
+    "--no-enable-prefix-caching": "in runs it is the policy vllm-v1-no-caching, or vllm-v0",
     "--scheduler-reserve-full-isl": "in runs it is --admission full",
     "--no-scheduler-reserve-full-isl": "in runs it is --admission step",
 }

@@ -25,6 +25,7 @@ POLICIES: Mapping[str, str] = MappingProxyType(
         "vllm-v1": "kvtwin.sim.vllm_v1.policy:VllmV1",
         "vllm-v1-no-caching": "kvtwin.sim.vllm_v1.policy:VllmV1NoCaching",
         "vllm-v0": "kvtwin.sim.vllm_v0.policy:VllmV0",
+        "vllm-v0-prefix-caching": "kvtwin.sim.vllm_v0.caching:VllmV0PrefixCaching",
         "slots": "kvtwin.sim.policies.slots:Slots",
         "no-cache": "kvtwin.sim.policies.no_cache:NoCache",
     }

@@ -1,8 +1,9 @@
 """What both pools of a policy with groups hold, slot by slot, and the parts and integrals that follow from it."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from naive_group_tokens import GroupTokens, Token
 from naive_queue import NaiveQueue
 
 from kvtwin.sim.decisions import Decisions
@@ -14,10 +15,8 @@ from kvtwin.sim.requests import RequestTable
 from kvtwin.sim.vllm_v0.group import Branch, Group
 from kvtwin.sim.vllm_v0.policy import Transfer, VllmV0
 
-Token = tuple[int, int, int]  # (row, position, branch that wrote it; -1: the prompt)
 
-
-class GroupPools:
+class GroupPools(GroupTokens):
     """The state of an engine of groups: who is where, and which token every slot holds."""
 
     def __init__(
@@ -28,8 +27,8 @@ class GroupPools:
         recorder: Recorder,
         log: Decisions | None = None,
     ) -> None:
-        self.requests, self.recorder, self.limits = requests, recorder, limits
-        self.policy, self.size = policy, policy.block_slots
+        super().__init__(requests, policy)
+        self.recorder, self.limits = recorder, limits
         queue_type = WaitingQueue if requests.waits is None else NaiveQueue
         self.queue = queue_type(requests, self._group)
         self.paranoid = False
@@ -40,11 +39,10 @@ class GroupPools:
         self.swapped: list[Group] = []
         self.prompts: list[Group] = []
         self.copies: list[tuple[int, int, int]] = []  # (source, target, slots) of this step
-        self.device: dict[int, Token] = {}  # by slot
-        self.host: dict[int, Token] = {}
-        self.tokens: dict[Branch, list[Token]] = {}  # committed, of every branch
         self.last_token_ns: dict[Branch, int] = {}
         self.again: set[Group] = set()  # several sequences, recomputed as they were
+        self.lost: dict[Group, int] = {}  # tokens that a preemption took
+        self.hits: dict[Group, int] = {}  # tokens that those who compute prompts have found
         self.arriving_tokens: dict[
             int, list[tuple[int, int]]
         ] = {}  # by row: (source, target) block
@@ -58,7 +56,9 @@ class GroupPools:
 
     def _group(self, requests: RequestTable, row: int) -> Group:
         outputs, prompt = requests.branch_outputs[row], requests.num_prompt_tokens[row]
-        group = Group(row, requests.arrival_ns[row], prompt, outputs, requests.beam_width > 1)
+        pieces = requests.prompts[row] if requests.prompts else ()
+        is_beam = requests.beam_width > 1
+        group = Group(row, requests.arrival_ns[row], prompt, outputs, is_beam, pieces)
         for branch in group.branches:
             self.tokens[branch] = []
         return group
@@ -83,30 +83,55 @@ class GroupPools:
     def blocks_of(self, groups: Iterable[Group]) -> set[int]:
         return {block for group in groups for branch in group.branches for block in branch.blocks}
 
+    def leaving(self) -> set[int]:
+        return {block for t in self.policy.transfers for block in t.blocks}
+
+    def held(self) -> set[int]:
+        return self.blocks_of(self.on_device()) | self.leaving()
+
+    def room(self) -> int:
+        """Blocks that nobody holds."""
+        return self.policy.device.num_blocks - len(self.held())
+
+    def take(self, action: Callable[[], Any], num_hit_tokens: int = 0) -> None:
+        """Whoever gets blocks that he has not found gets them empty. They are free ones, as long as there are any."""
+        before = self.held()
+        cached = {slot // self.size for slot in self.device} - before
+        action()
+        taken = self.held() - before
+        if num_hit_tokens:
+            found = self.prompts[-1].branches[0].blocks[: num_hit_tokens // self.size]
+            taken -= set(found)
+        num_free = self.policy.device.num_free_blocks
+        assert not (taken & cached and num_free), f"{taken & cached} are evicted, {num_free} free"
+        self.clear(taken)
+        self.note_free()
+
     def count(self) -> dict[str, int]:
         size, groups = self.size, self.on_device()
-        held = self.blocks_of(groups)
-        leaving = {block for t in self.policy.transfers for block in t.blocks}
-        assert not held & leaving, "INV-2: blocks on their way out are in tables"
+        leaving, held = self.leaving(), self.held()
+        if not self.policy.reuses_prefixes:
+            assert not self.blocks_of(groups) & leaving, "INV-2: blocks that leave are in tables"
         useful = {
             self.slot(branch, position)
             for group in groups
             for branch in group.branches
             for position in range(min(branch.end, len(branch.blocks) * size))
         }
-        live = set(self.device)
-        assert {slot // size for slot in live} <= held | leaving, "INV-2: free slots are live"
-        num_left_behind = sum(slot // size in leaving for slot in live)
+        live = {slot for slot in self.device if slot // size in held}
+        cached = {slot // size for slot in self.device} - held
+        assert all(map(self.can_be_found, cached)), "INV-2: free slots are live"
+        useful |= {slot for slot in live if slot // size in leaving}
         free = self.policy.device.num_free_blocks
-        assert len(held | leaving) + free == self.policy.device.num_blocks, "INV-1"
+        assert len(held) + len(cached) + free == self.policy.device.num_blocks, "INV-1"
         return {
             "live": len(live),
-            "useful": len(useful) + num_left_behind,
-            "asked": len(held | leaving) * size,
-            "granted": len(held | leaving) * size,
+            "useful": len(useful),
+            "asked": len(held) * size,
+            "granted": len(held) * size,
             "free": free * size,
             "external": self.external,
-            "cached": 0,
+            "cached": len(cached) * size,
             "running": len(self.running) + len(self.prompts),
         }
 
@@ -117,7 +142,7 @@ class GroupPools:
         assert {slot // size for slot in self.host} <= held, (
             "INV-2: free slots of the host are live"
         )
-        promised = sum(len(self.content(t.blocks, self.device)) for t in policy.transfers)
+        promised = sum(len(self.filled(t.blocks, self.device)) for t in policy.transfers)
         return {
             "live": len(self.host),
             "useful": len(self.host) + promised,
@@ -125,7 +150,7 @@ class GroupPools:
             "free": policy.host.num_free_blocks * size,
         }
 
-    def content(self, blocks: Iterable[int], memory: dict[int, Token]) -> list[int]:
+    def filled(self, blocks: Iterable[int], memory: dict[int, Token]) -> list[int]:
         slots = (block * self.size + offset for block in blocks for offset in range(self.size))
         return [slot for slot in slots if slot in memory]
 
@@ -138,9 +163,9 @@ class GroupPools:
             self.totals[name] += value * duration_ns
         for name, value in self.count_host().items():
             self.host_sums[name] += value * duration_ns
-        tables = [b.blocks for group in self.on_device() for b in group.branches]
-        self.tables[0] += sum(map(len, tables)) * duration_ns
-        self.tables[1] += len({block for table in tables for block in table}) * duration_ns
+        for group in self.on_device():
+            self.tables[0] += sum(len(b.blocks) for b in group.branches) * duration_ns
+            self.tables[1] += len(self.blocks_of([group])) * duration_ns
         running = [*self.running, *self.prompts]
         self.tables[2] += sum(len(group.branches) for group in running) * duration_ns
         self.tables[3] += duration_ns
@@ -167,17 +192,23 @@ class GroupPools:
         source, target = memories
         for old, new in self.arriving_tokens.pop(transfer.row):
             for offset in range(self.size):
-                token = source.pop(old * self.size + offset, None)
+                token = source.get(old * self.size + offset)
                 if token is not None:
                     target[new * self.size + offset] = token
+                if not transfer.is_out:
+                    source.pop(old * self.size + offset, None)
         self.policy.arrive(transfer)
+        if transfer.is_out:
+            self.sweep(self.held())
+        else:
+            self.policy.store(transfer.group, self.committed(transfer.group))
         joined = self.swapped if transfer.is_out else self.running
         joined.append(transfer.group)
         joined.sort(key=self.arrival)
         self.note_free()
 
     def note_free(self) -> None:
-        self.least_free_slots = min(self.least_free_slots, self.policy.num_free_slots())
+        self.least_free_slots = min(self.least_free_slots, self.room() * self.size)
         self.host_least_free = min(self.host_least_free, self.policy.host.num_free_blocks)
 
     def read(self, branch: Branch) -> None:
@@ -185,17 +216,9 @@ class GroupPools:
             found = self.device.get(self.slot(branch, position))
             assert found == token, f"INV-7: {branch.row}/{branch.branch} reads {found}, not {token}"
 
-    def token(self, group: Group, branch: Branch, position: int) -> Token:
-        """A single sequence that is computed again writes what it wrote before."""
-        is_prompt = position < group.num_prompt_tokens
-        return group.row, position, -1 if is_prompt else branch.branch
-
-    def release(self, action: Any) -> None:
-        free = self.policy.device.free_block_ids
-        before = set(free())
+    def release(self, action: Callable[[], Any]) -> None:
         action()
-        for slot in self.content(set(free()) - before, self.device):
-            del self.device[slot]
+        self.sweep(self.held())
 
     def idle(self, start_ns: int, end_ns: int) -> None:
         self.external = 0
@@ -204,21 +227,19 @@ class GroupPools:
             self.recorder.close_row(tuple(self.totals.values()), self.sample(end_ns))
 
     def finish(self, end_ns: int) -> None:
-        for memory in (self.device, self.host):
-            assert not memory, f"INV-8: {memory} is left"
-        assert self.policy.num_free_slots() == self.policy.num_slots, "INV-8"
+        assert not self.held(), f"INV-8: {self.held()} are left"
+        assert not self.host, f"INV-8: {self.host} is left"
+        assert self.policy.num_free_slots() + len(self.device) == self.policy.num_slots, "INV-8"
         self.recorder.finish(tuple(self.totals.values()), self.sample(end_ns))
 
     def sample(self, end_ns: int) -> Sample:
-        pieces: list[tuple[int, int, int]] = []
+        rows: dict[int, int] = {}  # by block: the last one that holds it
         if self.recorder.snapshots:
-            for group in [*self.running, *self.prompts]:
-                pieces += self.pieces(group.row, [b.blocks for b in group.branches])
+            for branch in (b for group in self.on_device() for b in group.branches):
+                rows |= dict.fromkeys(branch.blocks, branch.row)
             for t in self.policy.transfers:
-                if not t.is_out:
-                    pieces += self.pieces(t.row, [b.blocks for b in t.group.branches])
-            for t in self.policy.transfers:
-                pieces += self.pieces(t.row, [t.blocks])
+                rows |= dict.fromkeys(t.blocks, t.row)
+        pieces = [(block * self.size, self.size, row) for block, row in rows.items()]
         num_waiting = self.queue.advance(end_ns) + len(self.policy.on_host)
         free = sorted(self.policy.device.free_block_ids())
         longest = run = 0
@@ -226,10 +247,6 @@ class GroupPools:
             run = run + 1 if number and free[number - 1] == block - 1 else 1
             longest = max(longest, run)
         return Sample(num_waiting, longest * self.size, len(free) * self.size, tuple(pieces))
-
-    def pieces(self, row: int, tables: list[list[int]]) -> list[tuple[int, int, int]]:
-        blocks = dict.fromkeys(block for table in tables for block in table)
-        return [(block * self.size, self.size, row) for block in blocks]
 
     def details(self) -> dict[str, Any]:
         num_slots = self.policy.host.num_blocks * self.size

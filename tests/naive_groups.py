@@ -55,22 +55,36 @@ class NaiveGroups(GroupPools):
             again = group in self.again
             num_seqs = sum(len(g.branches) for g in [*self.running, *self.prompts, group])
             blocks = self.blocks_of([group]) if again else set()
+            num_hit_tokens = 0 if again else self.num_hit_tokens(group)
             num_tokens = len(self.distinct_positions(group)) if again else group.known
+            num_tokens -= num_hit_tokens
             needed = len(blocks) + len(group.branches) if again else -(-group.known // self.size)
             if (self.prompts and num_tokens > budget) or num_seqs > self.limits.max_num_seqs:
                 return False
-            if policy.device.num_free_blocks - needed < policy.watermark_blocks:
+            if self.room() - needed < policy.watermark_blocks:
                 return True
+            found = [] if again else policy.find(group)
+            assert len(found) * self.size == num_hit_tokens, f"{found}, not {num_hit_tokens} tokens"
             self.queue.pop(self.at_ns)
             budget -= num_tokens
-            if again:
-                policy.restore(group)
+            if group in self.lost:
+                self.recomputed_tokens += self.lost.pop(group) - num_hit_tokens
             else:
-                policy.allocate(group)
-            self.prompts.append(group)
-            self.note_free()
+                self.requests.num_hit_tokens[group.row] = num_hit_tokens
+            self.hits[group] = num_hit_tokens
+            self.admit_one(group, found)
             self.note_admission()
         return False
+
+    def admit_one(self, group: Group, found: list[int]) -> None:
+        def get_blocks() -> None:
+            if group in self.again:
+                self.policy.restore(group)
+            else:
+                self.policy.allocate(group, found)
+            self.prompts.append(group)
+
+        self.take(get_blocks, len(found) * self.size)
 
     def note_admission(self) -> None:
         if self.queue.all_admitted and self.queue.head() is None and not self.policy.on_host:
@@ -82,14 +96,14 @@ class NaiveGroups(GroupPools):
         done: set[Group] = set()
         preempted = False
         while waiting := [group for group in self.running if group not in done]:
-            group, free = waiting[0], self.policy.device.num_free_blocks
-            coming = sum(len(t.blocks) for t in self.policy.transfers)
+            group, free = waiting[0], self.room()
+            coming = len(self.leaving() - self.blocks_of(self.on_device()))
             latest = self.arrival(self.running[-1])
             if free >= len(group.branches):
                 self.append(group)
                 done.add(group)
             elif coming and free + coming >= len(group.branches):
-                while self.policy.device.num_free_blocks < len(group.branches):
+                while self.room() < len(group.branches):
                     self.arrive(self.policy.transfers[0].end_ns)
             elif any(not t.is_out and self.arrival(t) > latest for t in self.policy.transfers):
                 self.arrive(self.policy.transfers[0].end_ns)
@@ -102,13 +116,12 @@ class NaiveGroups(GroupPools):
     def append(self, group: Group) -> None:
         before = {branch: list(branch.blocks) for branch in group.branches}
         committed = self.committed(group)
-        self.policy.append(group, committed)
+        self.take(lambda: self.policy.append(group, committed))
         for branch, old in before.items():
             replaced = [
                 pair for pair in zip(old, branch.blocks, strict=False) if len(set(pair)) > 1
             ]
             self.copies += [(*pair, committed % self.size) for pair in replaced]
-        self.note_free()
 
     def preempt(self, group: Group) -> None:
         policy, mode = self.policy, self.policy.settings.preemption_mode
@@ -127,11 +140,8 @@ class NaiveGroups(GroupPools):
             self.remember_moves(group, tables)
         else:
             self.num_host_full += wants_swap
-            lost = self.content(blocks, self.device)
-            self.recomputed_tokens += len(lost)
-            for slot in lost:
-                del self.device[slot]
-            policy.forget(group)
+            self.lost[group] = len(self.filled(blocks, self.device))
+            self.release(lambda: policy.forget(group))
             self.queue.push_preempted(group)
             if several:
                 self.again.add(group)
@@ -154,13 +164,13 @@ class NaiveGroups(GroupPools):
                 return False
             num_blocks = len(self.blocks_of([group]))
             needed = num_blocks + len(group.branches) + policy.watermark_blocks
-            if needed > policy.device.num_free_blocks:
+            if needed > self.room():
                 return True
             self.swapped.remove(group)
             tables = {branch: list(branch.blocks) for branch in group.branches}
-            policy.swap_in(group, self.transfer_end(num_blocks))
+            end_ns = self.transfer_end(num_blocks)
+            self.take(lambda group=group, end_ns=end_ns: policy.swap_in(group, end_ns))
             self.remember_moves(group, tables)
-            self.note_free()
             self.note_admission()
         return False
 
@@ -179,7 +189,8 @@ class NaiveGroups(GroupPools):
         work = []
         for group in self.prompts:
             if group not in self.again:
-                work.append(Work(group.branches[0], 0, group.known))
+                first = self.hits[group]
+                work.append(Work(group.branches[0], first, group.known - first))
                 continue
             seen: set[int] = set()
             for branch in group.branches:
@@ -225,11 +236,16 @@ class NaiveGroups(GroupPools):
                     for position, token in enumerate(self.tokens[branch]):
                         self.device[self.slot(branch, position)] = token
                 self.again.remove(group)
+                self.policy.store(group, self.committed(group))
                 continue
             for branch in group.branches:
-                self.tokens[branch] = [self.token(group, branch, p) for p in range(group.known)]
+                self.tokens[branch] = self.first_tokens(group, branch, group.known)
                 for position, token in enumerate(self.tokens[branch]):
-                    self.device[self.slot(branch, position)] = token
+                    slot = self.slot(branch, position)
+                    assert position >= self.hits[group] or slot in self.device, f"INV-7: {slot}"
+                    held = self.device.setdefault(slot, token)
+                    assert held == token, f"INV-7: {branch.row} found {held}, not {token}"
+            self.policy.store(group, group.known)
             self.take_tokens(group, end_ns)
         if self.prompts:
             self.prompts, gives_token = [], False
@@ -238,12 +254,13 @@ class NaiveGroups(GroupPools):
                 for branch in group.branches:
                     self.read(branch)
                 for branch in group.branches:
-                    position = len(self.tokens[branch])
-                    token = self.token(group, branch, position)
-                    slot = self.slot(branch, position)
+                    token = self.token(group, branch, self.tokens[branch])
+                    slot = self.slot(branch, len(self.tokens[branch]))
                     assert slot not in self.device, f"{token} overwrites {self.device[slot]}"
                     self.device[slot] = token
                     self.tokens[branch].append(token)
+            for group in groups:
+                self.policy.store(group, self.committed(group))
             for group in groups:
                 self.take_tokens(group, end_ns)
             for group in groups:
@@ -258,7 +275,7 @@ class NaiveGroups(GroupPools):
                 self.requests.first_token_ns[group.row] = end_ns
             self.last_token_ns[branch] = end_ns
             if len(self.tokens[branch]) == branch.end:
-                self.release(lambda branch=branch: self.policy.free(branch))
+                self.release(lambda branch=branch: self.policy.free(group, branch))
                 group.branches.remove(branch)
         if not group.branches:
             self.running.remove(group)

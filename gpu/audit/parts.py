@@ -71,6 +71,7 @@ RULES = {
     "contiguous": PoolRules(need=lambda prompt, output, known, longest: known),
     "paged": PoolRules(),
     "vllm-v0": PoolRules(),
+    "vllm-v0-prefix-caching": PoolRules(),
     "vllm-v1": PoolRules(num_null_blocks=1),
     "vllm-v1-no-caching": PoolRules(num_null_blocks=1),
     "no-cache": PoolRules(need=lambda *_: 0),

@@ -170,18 +170,22 @@ class Replay:
 
     def _drop(self, key: Key, at: int, num: int) -> None:
         """One holder less of units of a table; what the last holder leaves may be of use."""
-        table, size = self.tables[key], self.block_slots
-        end = min(table.written, self._reusable(key[0]))
+        table = self.tables[key]
         for place, unit in enumerate(table.units[at : at + num], at):
             if unit < GONE:
                 self._host_refs[in_host(unit)] -= 1
                 continue
             self._refs[unit] -= 1
-            if not self._refs[unit] and place * size < end:
-                tokens = self.tokens_of(key)[place * size : min((place + 1) * size, end)]
-                self.left[unit * size :][: len(tokens)] = tokens
+            self._leave(key, place, unit)
         table.units[at : at + num] = [GONE] * num
         self._shrunk.add(key)
+
+    def _leave(self, key: Key, place: int, unit: int) -> None:
+        """A sequence had a unit at this place of its table. If nobody has it now, what is in it may be of use."""
+        size, end = self.block_slots, min(self.tables[key].written, self._reusable(key[0]))
+        if not self._refs[unit] and place * size < end:
+            tokens = self.tokens_of(key)[place * size : min((place + 1) * size, end)]
+            self.left[unit * size :][: len(tokens)] = tokens
 
     def _free(self, step: int, key: Key, first: int, num: int, source: int) -> None:
         at = self._find(step, key, first, num)
@@ -224,6 +228,9 @@ class Replay:
         for copied in self.pending:
             if copied.key[0] == key[0] and copied[1:3] == (first, num):
                 self.pending.remove(copied)
+                if first >= 0 and copied.key in self.tables:
+                    for at in range(num):
+                        self._leave(copied.key, copied.place + at, first + at)
                 return
         self._say(step, "not held", key, f"a copy from unit {first}", f"{len(self.pending)} others")
 
@@ -261,7 +268,8 @@ class Replay:
             table.units[table.units.index(source)] = target
         refs[unit] += len(tables) - 1
         old_refs[old] -= len(tables)
-        if old_refs[old]:
+        # What others have found of it stays theirs.
+        if old_refs[old] and (source < 0 or not self._reusable(key[0])):
             self._say(
                 step, "swap", key, f"block {old} in no table", f"in {old_refs[old]} of others"
             )

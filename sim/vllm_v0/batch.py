@@ -10,6 +10,7 @@ from ..closed_loop import queue_of
 from ..decisions import Decisions
 from ..ledger import Ledger
 from ..plan import Limits
+from ..prompts import UNKNOWN_PROMPT
 from ..queue import WaitingQueue
 from ..recorder import Recorder
 from ..requests import RequestTable
@@ -90,6 +91,7 @@ class GroupBatch:
             requests.num_prompt_tokens[row],
             requests.branch_outputs[row],
             requests.beam_width > 1,
+            requests.prompts[row] if requests.prompts else UNKNOWN_PROMPT,
         )
 
     def _start(self, group: Group, committed: int) -> None:
@@ -98,6 +100,7 @@ class GroupBatch:
         group.admission = self._num_admissions
         group.offset = committed - self.decode_steps
         group.live_step = self.decode_steps
+        group.num_hit_tokens = 0
         insort(self.running, group, key=by_arrival)
         self._newcomers.append(group)
         self._num_seqs += len(group.branches)
@@ -123,10 +126,16 @@ class GroupBatch:
         self._num_seqs -= len(group.branches)
         self._context -= committed * len(group.branches)
 
-    def _pop_due(self) -> list[Group]:
+    def _now_due(self) -> list[Group]:
         """Who has to be looked at before the next decode step, and has not been preempted since that was known."""
-        due = self._due.pop(self.decode_steps, ())
+        due = self._due.get(self.decode_steps, ())
         return sorted((g for g, admission in due if g.admission == admission), key=by_arrival)
+
+    def _pop_due(self) -> list[Group]:
+        """The same, and they are looked at now."""
+        due = self._now_due()
+        self._due.pop(self.decode_steps, None)
+        return due
 
     def _sync(self, group: Group) -> None:
         """Count the tokens that a running group has gained since somebody looked at it."""
@@ -166,7 +175,16 @@ class GroupBatch:
         """Blocks of the device were taken or given back."""
         slots, now_ns = num_blocks * self.policy.block_slots, self._ready_ns
         self.ledger.change(useful, slots, slots, now_ns)
-        self.ledger.set_free(self.policy.num_free_slots(), 0, now_ns)
+        self._set_unheld(0, now_ns)
+
+    def _account_own(self, useful: int, num_blocks: int, num_others: int) -> None:
+        """The same of a request's blocks, of which `num_others` are another one's, too: full ones."""
+        self._account(useful - num_others * self.policy.block_slots, num_blocks - num_others)
+
+    def _set_unheld(self, external_slots: int, now_ns: int) -> None:
+        """What nobody holds, from now on; `external_slots` of it are no use to the head of the queue."""
+        self.ledger.set_cached(self.policy.num_cached_slots(), now_ns)
+        self.ledger.set_free(self.policy.num_free_slots(), external_slots, now_ns)
 
     def _account_host(self, useful: int, num_blocks: int) -> None:
         """Blocks of the host were taken or given back."""

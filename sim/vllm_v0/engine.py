@@ -60,9 +60,11 @@ class GroupEngine(GroupScheduler):
     def _end_prompt(self, group: Group, num_tokens: int, end_ns: int) -> None:
         self.ledger.commit(num_tokens, end_ns)
         if group.live_slots:  # computed again, and nothing but that
+            self.policy.store(group, group.known - 1)
             self._start(group, group.known - 1)
             return
-        group.live_slots = num_tokens
+        group.live_slots = group.known
+        self.policy.store(group, group.known)
         if group.last_token_ns == NEVER:
             self.requests.first_token_ns[group.row] = end_ns
         else:
@@ -88,6 +90,9 @@ class GroupEngine(GroupScheduler):
         self._context += self._num_seqs
         ends = self._ends.pop(self.decode_steps, ())
         self.decode_steps += 1
+        if self.policy.reuses_prefixes:
+            for group in self._now_due():  # their tables are full
+                self.policy.store(group, group.offset + self.decode_steps)
         ended = [
             (group, branch) for group, admission, branch in ends if group.admission == admission
         ]
@@ -107,7 +112,8 @@ class GroupEngine(GroupScheduler):
         num_blocks = len(branch.blocks)
         self._count_tables(-num_blocks, 0)
         self.sequences.add(-1, self._ready_ns)
-        self._release(group, num_blocks, self.policy.free(branch), branch.end, committed)
+        num_left, num_others = self.policy.free(group, branch)
+        self._release(group, num_blocks, num_left, num_others, branch.end, committed)
         group.branches.remove(branch)
         if not group.branches:
             group.admission = NEVER
@@ -126,26 +132,32 @@ class GroupEngine(GroupScheduler):
             if origin != number:
                 beam = beams[number]
                 num_freed = self.policy.fork(beam, beams[origin])
-                self._release(group, len(beam.blocks), num_freed, beam.end, committed)
+                self._release(group, len(beam.blocks), num_freed, 0, beam.end, committed)
 
     def _release(
-        self, group: Group, num_blocks: int, num_freed: int, end: int, committed: int
+        self,
+        group: Group,
+        num_blocks: int,
+        num_left: int,
+        num_others: int,
+        end: int,
+        committed: int,
     ) -> None:
-        """The last `num_freed` blocks of a table of `num_blocks`, which nobody else holds, have become free."""
+        """A group has lost the last `num_left` blocks of a table of `num_blocks`; others have `num_others` of them."""
         size = self.policy.block_slots
-        stop, first = num_blocks * size, (num_blocks - num_freed) * size
+        stop, first = num_blocks * size, (num_blocks - num_left) * size
         live = min(stop, committed) - min(first, committed)
         useful = min(stop, end) - min(first, end)
         group.live_slots -= live
         group.useful_slots -= useful
-        group.num_blocks -= num_freed
-        self._count_tables(0, -num_freed)
-        self.ledger.commit(-live, self._ready_ns)
-        self._account(-useful, -num_freed)
+        group.num_blocks -= num_left
+        self._count_tables(0, -num_left)
+        self.ledger.commit(num_others * size - live, self._ready_ns)
+        self._account_own(-useful, -num_left, -num_others)
 
     @property
     def recomputed_tokens(self) -> int:
-        """Committed tokens lost to preemptions by recompute, shared ones once."""
+        """Committed tokens lost to preemptions by recompute and not found again, shared ones once."""
         return self.ledger.recomputed_tokens
 
     @property
@@ -155,15 +167,16 @@ class GroupEngine(GroupScheduler):
 
     def idle(self, start_ns: int, end_ns: int) -> None:
         """Nothing ran and nobody waited from start to end."""
-        self.ledger.set_free(self.policy.num_free_slots(), 0, start_ns)
+        self._set_unheld(0, start_ns)
         if end_ns >= self.recorder.row_end_ns:
             self.recorder.close_row(self.ledger.totals(end_ns, self.step), self._sample(end_ns))
 
     def finish(self, end_ns: int) -> None:
-        """The run is over. INV-8: both pools are free, and every request has ended (INV-5)."""
+        """The run is over. INV-8: both pools are free or cached, and every request has ended (INV-5)."""
         for pool in (self.policy.device, self.policy.host):
-            assert pool.num_free_blocks == pool.num_blocks, (
-                f"INV-8: {pool.num_free_blocks} of {pool.num_blocks} {pool.name} blocks are free after the last request"
+            assert pool.num_unheld_blocks == pool.num_blocks, (
+                f"INV-8: {pool.num_unheld_blocks} of {pool.num_blocks} {pool.name} blocks are free or cached after the "
+                "last request"
             )
         left = [
             (ledger.live, ledger.useful, ledger.asked, ledger.granted, ledger.running)

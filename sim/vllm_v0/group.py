@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 
+from ..prompts import UNKNOWN_PROMPT, Pieces
 from ..sequence import NEVER
 
 
 class Branch:
     """One decoding stream of a request. `blocks` is its block table, on the device or on the host."""
 
-    __slots__ = ("blocks", "branch", "end", "row")
+    __slots__ = ("blocks", "branch", "end", "keys", "row")
 
     def __init__(self, row: int, branch: int, end: int) -> None:
         self.row = row  # number of the request in the trace
         self.branch = branch  # from 0 in its request
         self.end = end  # E = prompt + output - 1: committed tokens when it finishes
         self.blocks: list[int] = []
+        self.keys: list[int] | None = (
+            None  # under what its full blocks are found, if that was asked
+        )
+
+
+def num_common_blocks(blocks: Seq[int], others: Seq[int]) -> int:
+    """Leading blocks that two tables of one length share."""
+    for place, (one, other) in enumerate(zip(blocks, others, strict=True)):
+        if one != other:
+            return place
+    return len(blocks)
 
 
 class Group:
@@ -37,8 +50,11 @@ class Group:
         "live_slots",  # slots with a committed token, shared ones once, as of decode step `live_step`
         "live_step",
         "num_blocks",  # blocks of the device, shared ones once
+        "num_hit_tokens",  # found at its latest admission, until it runs
         "num_prompt_tokens",
+        "num_stored",  # leading blocks of each table that others could have found since they were filled
         "offset",  # committed tokens of each branch - number of decode steps, while it runs
+        "pieces",  # what the trace says of its prompt, and of the answer behind it
         "row",
         "useful_slots",  # slots of the device below the end of a branch that holds them, shared ones once
     )
@@ -50,8 +66,10 @@ class Group:
         num_prompt_tokens: int,
         num_output_tokens: Seq[int],
         is_beam: bool,
+        pieces: Pieces = UNKNOWN_PROMPT,
     ) -> None:
         self.row = row
+        self.pieces = pieces
         self.arrival = arrival_ns, row
         self.num_prompt_tokens = num_prompt_tokens
         self.is_beam = is_beam
@@ -64,7 +82,13 @@ class Group:
         self.last_token_ns = NEVER
         self.admission = NEVER
         self.offset = 0
+        self.num_hit_tokens = self.num_stored = 0
         self.num_blocks = self.live_slots = self.live_step = self.useful_slots = 0
+
+    def block_ids(self) -> Iterator[int]:
+        """Every block of its tables, once."""
+        for branch, place in self.distinct_parts():
+            yield from branch.blocks[place:]
 
     @property
     def num_entries(self) -> int:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from collections.abc import Sequence as Seq
 from typing import Any, ClassVar
 
-import numpy as np
-
 from ..policies.policy import Policy, PolicySettings, merge_runs
-from .blocks import BlockPool
-from .group import Branch, Group
+from .blocks import BlockPool, Pool
+from .group import Branch, Group, num_common_blocks
 
 
 class Transfer:
@@ -47,11 +46,14 @@ class VllmV0(Policy):
         assert num_blocks * self.block_slots == self.num_slots, (
             f"a pool of {self.num_slots} slots is no whole number of {self.block_slots}-token blocks"
         )
-        self.device = BlockPool("device", num_blocks)
+        self.device: Pool = self._device_pool(num_blocks)
         self.host = BlockPool("host", settings.num_host_slots // self.block_slots)
         self.watermark_blocks = int(settings.watermark * num_blocks)
         self.on_host: dict[int, Group] = {}  # by row: whose tables are there
         self.transfers: list[Transfer] = []  # under way, by their end
+
+    def _device_pool(self, num_blocks: int) -> Pool:
+        return BlockPool("device", num_blocks)
 
     def largest_need(self, num_prompt_tokens: int, num_output_tokens: int, max_tokens: int) -> int:
         return self.group_need(num_prompt_tokens, (num_output_tokens,))
@@ -82,17 +84,35 @@ class VllmV0(Policy):
 
     def can_allocate(self, num_blocks: int) -> bool:
         """Whether so many blocks can be taken by an admission, which leaves the watermark free."""
-        return num_blocks + self.watermark_blocks <= self.device.num_free_blocks
+        return num_blocks + self.watermark_blocks <= self.device.num_unheld_blocks
 
     def can_append(self, group: Group) -> bool:
         """Whether a step may add a token to each branch: a free block for each is asked for, needed or not."""
-        return len(group.branches) <= self.device.num_free_blocks
+        return len(group.branches) <= self.device.num_unheld_blocks
 
-    def allocate(self, group: Group) -> int:
-        """Blocks for the `known` tokens of a group that has none, shared by its branches. Returns how many."""
+    def find(self, group: Group) -> list[int]:
+        """Blocks that hold the beginning of the `known` tokens of a group that has none, as `store` was told."""
+        return []
+
+    def store(self, group: Group, committed: int) -> None:
+        """The first `committed` tokens of every branch have been computed: others may `find` what is full."""
+
+    def num_held(self, block_ids: Iterable[int]) -> int:
+        """How many of these blocks, which one request has found or given up, another one holds."""
+        return 0
+
+    def allocate(self, group: Group, found: Seq[int] = ()) -> int:
+        """Blocks for the `known` tokens of a group that has none, those `found` first, shared by its branches.
+
+        Returns how many.
+        """
         first, *others = group.branches
-        first.blocks = self.device.take(-(-group.known // self.block_slots))
-        self._log_each("grant", first, first.blocks)
+        group.num_stored = len(found)
+        self.device.share(found)
+        granted = self.device.take(-(-group.known // self.block_slots) - len(found))
+        first.blocks = [*found, *granted]
+        self._log_each("share", first, found)
+        self._log_each("grant", first, granted)
         for branch in others:
             branch.blocks = first.blocks.copy()
             self.device.share(branch.blocks)
@@ -102,6 +122,7 @@ class VllmV0(Policy):
     def restore(self, group: Group) -> int:
         """New blocks in place of those that the tables of a group still name after `forget`, shared as they were."""
         parts = group.distinct_parts()
+        group.num_stored = 0
         new_ids: dict[int, int] = {}
         for branch, place in parts:
             block_ids = self.device.take(len(branch.blocks) - place)
@@ -139,10 +160,7 @@ class VllmV0(Policy):
     def fork(self, branch: Branch, parent: Branch) -> int:
         """`branch` gives up its table for that of `parent`. Returns how many blocks became free: its last ones."""
         old, new = branch.blocks, parent.blocks
-        num_common = next(
-            (place for place, pair in enumerate(zip(old, new, strict=True)) if pair[0] != pair[1]),
-            len(old),
-        )
+        num_common = num_common_blocks(old, new)
         self._log_each("free", branch, old[num_common:])
         num_freed = self.device.drop(old[num_common:])
         self._log_each("share", branch, new[num_common:])
@@ -150,12 +168,14 @@ class VllmV0(Policy):
         branch.blocks = new.copy()
         return num_freed
 
-    def free(self, branch: Branch) -> int:
-        """A branch gives up its table. Returns how many blocks became free: its last ones."""
+    def free(self, group: Group, branch: Branch) -> tuple[int, int]:
+        """A branch gives up its table. Returns how many blocks its group has lost, the last ones of the table, and how
+        many of those another one holds.
+        """
         self._log_each("free", branch, branch.blocks)
         num_freed = self.device.drop(branch.blocks)
         branch.blocks = []
-        return num_freed
+        return num_freed, 0
 
     def forget(self, group: Group) -> None:
         """A group gives up its blocks. Its tables keep naming them, to say what was shared, until `restore`."""
@@ -177,11 +197,10 @@ class VllmV0(Policy):
         """The other way round."""
         sources = self._relocate(group, self.host, self.device, "swap_in")
         del self.on_host[group.row]
+        group.num_stored = 0
         return self._send(Transfer(group, False, sources, end_ns))
 
-    def _relocate(
-        self, group: Group, source: BlockPool, target: BlockPool, action: str
-    ) -> list[int]:
+    def _relocate(self, group: Group, source: Pool, target: Pool, action: str) -> list[int]:
         """Give every table its blocks in `target`, shared as they were. Returns those in `source`, pinned."""
         new_ids: dict[int, int] = {}
         for branch, place in group.distinct_parts():
@@ -195,12 +214,18 @@ class VllmV0(Policy):
             source.drop(branch.blocks)
             branch.blocks = [new_ids[block_id] for block_id in branch.blocks]
             target.share(branch.blocks)
-        target.drop(new_ids.values())  # `take` had counted each once
+        target.drop(list(new_ids.values()))  # `take` had counted each once
         return list(new_ids)
 
     def _send(self, transfer: Transfer) -> Transfer:
         self.transfers.append(transfer)  # the link carries them in this order
         return transfer
+
+    def num_leaving_blocks(self) -> int:
+        """Blocks that nobody will hold when all transfers under way have ended."""
+        pins = Counter(block_id for transfer in self.transfers for block_id in transfer.blocks)
+        refs = self.device.refs
+        return sum(refs[block_id] == num_pins for block_id, num_pins in pins.items())
 
     def arrive(self, transfer: Transfer) -> None:
         """The first transfer under way has ended: what it pinned is free."""
@@ -227,13 +252,14 @@ class VllmV0(Policy):
         return min(self.device.num_free_blocks, self.watermark_blocks) * self.block_slots
 
     def free_runs(self) -> list[tuple[int, int]]:
+        return self._runs_of(self.device.free_block_ids())
+
+    def _runs_of(self, block_ids: Iterable[int]) -> list[tuple[int, int]]:
         size = self.block_slots
-        return merge_runs((block * size, size) for block in self.device.free_block_ids())
+        return merge_runs((block_id * size, size) for block_id in block_ids)
 
     def largest_free_run(self) -> int:
-        used_blocks = np.flatnonzero(np.frombuffer(self.device.refs, dtype=np.int64))
-        edges = np.concatenate(([-1], used_blocks, [self.device.num_blocks]))
-        return int(np.diff(edges).max() - 1) * self.block_slots
+        return self.device.largest_free_run() * self.block_slots
 
     def runs(self, seq: Any) -> list[tuple[int, int]]:
         return [(block * self.block_slots, self.block_slots) for block in seq.blocks]

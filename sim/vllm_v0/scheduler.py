@@ -29,18 +29,19 @@ class GroupScheduler(SwappingBatch):
             self._log.step = self.step
         self._ready_ns = now_ns
         self._prompts = []
-        self.ledger.set_free(policy.num_free_slots(), 0, now_ns)
+        self._set_unheld(0, now_ns)
         while policy.transfers and policy.transfers[0].end_ns <= now_ns:
             self._arrive(now_ns)
         while not self._admit() and not self._decode():
             assert policy.transfers, (
                 f"INV-5: nothing runs at {now_ns} ns, {num_waiting} wait, and none is admitted to {policy.num_slots} "
-                f"slots, {policy.num_free_slots()} of them free; refused for memory: {self.refused_row}"
+                f"slots, {policy.num_free_slots()} of them free and {policy.num_cached_slots()} cached; "
+                f"refused for memory: {self.refused_row}"
             )
             self._arrive(policy.transfers[0].end_ns)
         self.waited_ns += self._ready_ns - now_ns
         external_slots = 0 if self.refused_row is None else policy.unusable_slots()
-        self.ledger.set_free(policy.num_free_slots(), external_slots, self._ready_ns)
+        self._set_unheld(external_slots, self._ready_ns)
         if self.paranoid:
             self.check()
         return self._describe(now_ns)
@@ -54,7 +55,9 @@ class GroupScheduler(SwappingBatch):
         budget, num_seqs = self.limits.max_num_batched_tokens, self._num_seqs
         while (group := queue.head()) is not None:
             again = group.num_blocks > 0  # several sequences, to be computed as they were
-            num_tokens = group.live_slots if again else group.known
+            found = [] if again else policy.find(group)
+            num_hit_tokens = len(found) * policy.block_slots
+            num_tokens = group.live_slots if again else group.known - num_hit_tokens
             num_seqs += len(group.branches)
             # A prompt that is longer than the budget is computed alone.
             if (self._prompts and num_tokens > budget) or num_seqs > self.limits.max_num_seqs:
@@ -67,14 +70,23 @@ class GroupScheduler(SwappingBatch):
                 break
             queue.pop(self._ready_ns)
             budget -= num_tokens
+            num_joined = policy.num_held(found)
             if again:
                 policy.restore(group)
             else:
-                group.num_blocks = policy.allocate(group)
+                group.num_blocks = policy.allocate(group, found)
+            if group.last_token_ns == NEVER:
+                self.requests.num_hit_tokens[group.row] = num_hit_tokens
+            else:
+                lost = group.live_slots if again else group.known - 1
+                self.ledger.recomputed_tokens += lost - num_hit_tokens
+            group.num_hit_tokens = num_hit_tokens
             _, _, group.useful_slots = group.count(0, policy.block_slots)
             self._prompts.append((group, num_tokens))
             self._count_tables(group.num_entries, group.num_blocks)
-            self._account(group.useful_slots, group.num_blocks)
+            # What is found is full, and what others hold of it counts as theirs.
+            self.ledger.commit(num_hit_tokens - num_joined * policy.block_slots, self._ready_ns)
+            self._account_own(group.useful_slots, group.num_blocks, num_joined)
             self._enter(group)
         if self._prompts:
             self._end_waiting()
@@ -92,7 +104,7 @@ class GroupScheduler(SwappingBatch):
         """Room for a token of every running branch, in order of arrival. True if that took a preemption."""
         due, policy = self._pop_due(), self.policy
         num_asked = sum(len(group.branches) for group in due) + self._most_branches
-        if num_asked <= policy.device.num_free_blocks:
+        if num_asked <= policy.device.num_unheld_blocks:
             for group in due:
                 self._extend(group)
             return False
@@ -131,10 +143,12 @@ class GroupScheduler(SwappingBatch):
     def _parts(self, group: Group) -> list[tuple[Branch, int, int]]:
         """(branch, first position, number of tokens) of what a group that was just admitted computes.
 
-        One prompt; or, of several sequences, every token again that had been committed, shared ones once.
+        One prompt, from the first token on that was not found; or, of several sequences, every token again that had
+        been committed, shared ones once.
         """
         if group.live_slots == 0:
-            return [(group.branches[0], 0, group.known)]
+            first = group.num_hit_tokens
+            return [(group.branches[0], first, group.known - first)]
         size, committed = self.policy.block_slots, group.known - 1
         parts = [(branch, place * size) for branch, place in group.distinct_parts()]
         return [(branch, first, committed - first) for branch, first in parts]
@@ -150,14 +164,16 @@ class GroupScheduler(SwappingBatch):
 
     def check(self) -> None:
         """Recount the totals and the pools from the tables."""
-        policy, size = self.policy, self.policy.block_slots
-        policy.check(self.holders())
+        policy, size, holders = self.policy, self.policy.block_slots, self.holders()
+        policy.check(holders)
         leaving = [transfer for transfer in policy.transfers if transfer.is_out]
         live = useful = sum(transfer.group.live_slots for transfer in leaving)
         num_blocks = sum(transfer.num_blocks for transfer in leaving)
         for group in self._groups():
             is_running = group.admission != NEVER
-            committed = group.offset + self.decode_steps if is_running else 0
+            committed = group.num_hit_tokens
+            if is_running:
+                committed = group.offset + self.decode_steps
             counted = group.count(committed, size)
             assert counted[::2] == (group.num_blocks, group.useful_slots), (
                 f"INV-1: request {group.row} has {counted} blocks, live and useful slots, and was said to have "
@@ -173,6 +189,13 @@ class GroupScheduler(SwappingBatch):
                     f"INV-7: request {group.row} has committed {committed} tokens to {len(branch.blocks)} blocks of "
                     f"{size}: some that it reads it has not written"
                 )
+        num_entries = sum(len(b.blocks) for group in self._groups() for b in group.branches)
+        tables = (num_entries, num_blocks - sum(transfer.num_blocks for transfer in leaving))
+        # Blocks of several requests are full, and count once.
+        holdings = {(holder.row, block) for holder in holders for block in holder.blocks}
+        num_again = len(holdings) - len({block for _, block in holdings})
+        live, useful = live - num_again * size, useful - num_again * size
+        num_blocks -= num_again
         # What a step copies is live when it commits.
         totals = (self.ledger.live + self._copied_slots, self.ledger.useful, self.ledger.granted)
         assert (live, useful, num_blocks * size) == totals, (
@@ -182,8 +205,6 @@ class GroupScheduler(SwappingBatch):
         assert held_slots + host.num_free_blocks * size == host.num_blocks * size, (
             f"INV-1: {held_slots} slots of the host are held, {host.num_free_blocks} of {host.num_blocks} blocks free"
         )
-        num_entries = sum(len(b.blocks) for group in self._groups() for b in group.branches)
-        tables = (num_entries, num_blocks - sum(transfer.num_blocks for transfer in leaving))
         assert tables == (self.entries.value, self.blocks.value), (
             f"{tables} entries and blocks of tables, the totals say {self.entries.value} and {self.blocks.value}"
         )

@@ -40,10 +40,10 @@ class SwappingBatch(GroupBatch):
                 return
             self.num_host_full += 1
         policy.forget(group)
-        ledger.recomputed_tokens += group.live_slots
-        slots = group.num_blocks * policy.block_slots
-        ledger.leave(group.live_slots, group.useful_slots, slots, slots, self._ready_ns)
-        ledger.set_free(policy.num_free_slots(), 0, self._ready_ns)
+        num_others = policy.num_held(group.block_ids())
+        ledger.leave(0, 0, 0, 0, self._ready_ns)
+        ledger.commit(num_others * policy.block_slots - group.live_slots, self._ready_ns)
+        self._account_own(-group.useful_slots, -group.num_blocks, -num_others)
         if len(group.branches) == 1:  # its tokens are one prompt from now on
             group.branches[0].blocks = []
             group.num_blocks = group.live_slots = 0
@@ -90,14 +90,16 @@ class SwappingBatch(GroupBatch):
         now_ns = self._ready_ns = max(self._ready_ns, end_ns)
         self.policy.arrive(transfer)
         if transfer.is_out:
-            self.ledger.commit(-live, now_ns)
-            self._account(-live, -num_blocks)
+            num_others = self.policy.num_held(transfer.blocks)
+            self.ledger.commit(num_others * self.policy.block_slots - live, now_ns)
+            self._account_own(-live, -num_blocks, -num_others)
             self.host_ledger.commit(live, now_ns)
             insort(self.swapped, group, key=by_arrival)
         else:
             self.host_ledger.commit(-live, now_ns)
             self._account_host(-live, -num_blocks)
             self.ledger.commit(live, now_ns)
+            self.policy.store(group, group.known - 1)
             self._enter(group)
             self._start(group, group.known - 1)
 
@@ -107,9 +109,9 @@ class SwappingBatch(GroupBatch):
         False if there is nothing to wait for. The step begins when that has happened.
         """
         policy, free = self.policy, self.policy.device
-        coming = sum(len(transfer.blocks) for transfer in policy.transfers)
-        if coming and free.num_free_blocks + coming >= num_blocks:
-            while free.num_free_blocks < num_blocks:
+        coming = policy.num_leaving_blocks()
+        if coming and free.num_unheld_blocks + coming >= num_blocks:
+            while free.num_unheld_blocks < num_blocks:
                 self._arrive(policy.transfers[0].end_ns)
             return True
         latest = self.running[-1].arrival

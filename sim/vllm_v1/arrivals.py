@@ -8,7 +8,7 @@ from ..closed_loop import queue_of
 from ..queue import WaitingQueue
 from ..requests import RequestTable
 from .accounts import TracedRequest, traced_request
-from .content import STREAM_BITS, Span, spans_of
+from .content import spans_of_request
 
 
 class Arrivals:
@@ -34,19 +34,7 @@ class Arrivals:
             table.priorities[row] if table.priorities else 0,
         )
         if table.prompts:
-            request.spans = _content(table, row, request.end_tokens)
+            request.spans = spans_of_request(
+                table.prompts[row], row, request.num_prompt_tokens, request.end_tokens
+            )
         return request
-
-
-def _content(table: RequestTable, row: int, num_tokens: int) -> list[Span]:
-    """What its tokens are; what the trace does not say is like nothing else."""
-    spans, known = [], 0
-    for first, num in spans_of(table.prompts[row]):
-        num = min(num, num_tokens - known)
-        if num > 0:
-            spans.append((first, num))
-            known += num
-    if known < num_tokens:
-        # Streams of a trace are not negative.
-        spans.append((-(row + 1) << STREAM_BITS, num_tokens - known))
-    return spans

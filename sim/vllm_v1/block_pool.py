@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from collections.abc import Sequence as Seq
 from typing import Protocol
 
+import numpy as np
+
 NULL_BLOCK = 0
 
 
@@ -22,12 +24,16 @@ class BlockPool:
     The identity of a block is a positive integer, its key. A block without references is in the free queue, front
     first in line for reuse, and keeps its key there until it is taken. Several blocks may have one key: who looks it
     up gets the one that has had it longest. What is freed goes to the back of the queue if it has a key, else to the
-    front; `free_to_back`: always to the back, as in releases before that rule.
+    front; `free_to_back`: always to the back, as in releases before that rule. The first `num_null_blocks` are never
+    handed out.
     """
 
-    def __init__(self, num_blocks: int, free_to_back: bool = False) -> None:
+    def __init__(
+        self, num_blocks: int, free_to_back: bool = False, num_null_blocks: int = NULL_BLOCK + 1
+    ) -> None:
         self.num_blocks = num_blocks
-        self.free: OrderedDict[int, None] = OrderedDict.fromkeys(range(1, num_blocks))
+        self.num_null_blocks = num_null_blocks
+        self.free: OrderedDict[int, None] = OrderedDict.fromkeys(range(num_null_blocks, num_blocks))
         self.references = [0] * num_blocks
         self.keys = [0] * num_blocks  # 0: the content cannot be found
         self.by_key: dict[int, int | dict[int, None]] = {}
@@ -63,9 +69,9 @@ class BlockPool:
 
     def touch(self, blocks: Iterable[int]) -> None:
         """One more reference to each block that was found."""
-        free, references = self.free, self.references
+        free, references, num_null = self.free, self.references, self.num_null_blocks
         for block in blocks:
-            if block == NULL_BLOCK:
+            if block < num_null:
                 continue
             if not references[block]:
                 del free[block]
@@ -75,9 +81,10 @@ class BlockPool:
     def release(self, blocks: Iterable[int]) -> None:
         """One reference less to each block, in order of reuse: the first one to be reused comes first."""
         free, references, keys = self.free, self.references, self.keys
+        num_null = self.num_null_blocks
         to_front, to_back = [], []
         for block in blocks:
-            if block == NULL_BLOCK:
+            if block < num_null:
                 continue
             references[block] -= 1
             if not references[block]:
@@ -106,11 +113,41 @@ class BlockPool:
                 self.by_key[key] = {found: None, block: None}
 
     def find(self, key: int) -> int:
-        """The block that has had `key` longest, or the null block."""
+        """The block that has had `key` longest, or NULL_BLOCK if none has it."""
         found = self.by_key.get(key, NULL_BLOCK)
         return next(iter(found)) if isinstance(found, dict) else found
 
     def num_free_of(self, blocks: Seq[int]) -> int:
         """How many of these are in the free queue."""
-        references = self.references
-        return sum(not references[block] for block in blocks if block != NULL_BLOCK)
+        references, num_null = self.references, self.num_null_blocks
+        return sum(not references[block] for block in blocks if block >= num_null)
+
+    def unheld(self, is_cached: bool) -> list[int]:
+        """Blocks without references that have a key, or that have none, by address."""
+        keys = self.keys
+        return sorted(block for block in self.free if (keys[block] != 0) == is_cached)
+
+    def largest_free_run(self) -> int:
+        """Most adjacent blocks without a reference or a key."""
+        is_used = np.ones(self.num_blocks + 2, dtype=bool)
+        is_cached = np.fromiter(map(bool, self.keys), dtype=bool, count=self.num_blocks)
+        is_used[1:-1] = np.array(self.references, dtype=bool) | is_cached
+        is_used[1 : 1 + self.num_null_blocks] = True
+        used_blocks = np.flatnonzero(is_used)
+        return int((used_blocks[1:] - used_blocks[:-1]).max() - 1)
+
+    def check_keys(self) -> None:
+        """Recount what can be found from the keys of the blocks. Raises AssertionError."""
+        keyed = {block: key for block, key in enumerate(self.keys) if key}
+        found = {
+            block: key
+            for key, blocks in self.by_key.items()
+            for block in (blocks if isinstance(blocks, dict) else [blocks])
+        }
+        assert found == keyed, (
+            f"INV-2: {len(found)} blocks can be found, {len(keyed)} have a key, or others"
+        )
+        num_cached_free = sum(block in self.free for block in keyed)
+        assert num_cached_free == self.num_cached_free, (
+            f"INV-1: {num_cached_free} free blocks have a key, the pool says {self.num_cached_free}"
+        )

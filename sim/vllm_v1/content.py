@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from ..prompts import Pieces, first_pieces, num_known_tokens
+
 # (first token, number of tokens): consecutive integers, one a token, equal where the tokens are.
 Span = tuple[int, int]
 STREAM_BITS = 40  # a stream has room for so many positions, as powers of two
@@ -24,6 +26,24 @@ def spans_of(pieces: Iterable[tuple[int, int, int]], stream_bits: int = STREAM_B
     if num:
         spans.append((first, num))
     return spans
+
+
+def spans_of_request(
+    pieces: Pieces, row: int, num_prompt_tokens: int, num_tokens: int, branch: int = 0
+) -> list[Span]:
+    """What the first `num_tokens` tokens of one of its sequences are; what `pieces` do not say is like nothing else.
+
+    Of the answer of any but the first sequence they say nothing.
+    """
+    known = first_pieces(pieces, num_prompt_tokens if branch else num_tokens)
+    begin = num_known_tokens(known)
+    if begin < num_tokens:
+        # Streams of a trace are not negative.
+        prompt_end = max(begin, num_prompt_tokens) if branch else num_tokens
+        known = (*known, (-(row + 1), 0, prompt_end - begin))
+        if prompt_end < num_tokens:
+            known = (*known, (-(row + 1) - (branch << STREAM_BITS), 0, num_tokens - prompt_end))
+    return spans_of(piece for piece in known if piece[2])
 
 
 def tokens_of(spans: Iterable[Span], begin: int, end: int) -> Iterator[int]:

@@ -71,9 +71,8 @@ class VllmV1(Policy):
         return self.pool.num_cached_free * self.block_slots
 
     def _unheld(self, is_cached: bool) -> list[tuple[int, int]]:
-        keys, size = self.pool.keys, self.block_slots
-        blocks = sorted(block for block in self.pool.free if (keys[block] != 0) == is_cached)
-        return merge_runs((block * size, size) for block in blocks)
+        size = self.block_slots
+        return merge_runs((block * size, size) for block in self.pool.unheld(is_cached))
 
     def free_runs(self) -> list[tuple[int, int]]:
         return self._unheld(False)
@@ -82,12 +81,7 @@ class VllmV1(Policy):
         return self._unheld(True)
 
     def largest_free_run(self) -> int:
-        pool = self.pool
-        is_used = np.ones(pool.num_blocks + 2, dtype=bool)
-        is_cached = np.fromiter(map(bool, pool.keys), dtype=bool, count=pool.num_blocks)
-        is_used[2:-1] = np.array(pool.references[1:], dtype=bool) | is_cached[1:]
-        used_blocks = np.flatnonzero(is_used)
-        return int((used_blocks[1:] - used_blocks[:-1]).max() - 1) * self.block_slots
+        return self.pool.largest_free_run() * self.block_slots
 
     def runs(self, seq: Any) -> list[tuple[int, int]]:
         size = self.block_slots
@@ -114,19 +108,7 @@ class VllmV1(Policy):
         is_free = np.zeros(pool.num_blocks, dtype=bool)
         is_free[np.array(list(pool.free), dtype=np.int64)] = True
         self._check_states(is_free, counted)
-        keyed = {block: key for block, key in enumerate(pool.keys) if key}
-        found = {
-            block: key
-            for key, blocks in pool.by_key.items()
-            for block in (blocks if isinstance(blocks, dict) else [blocks])
-        }
-        assert found == keyed, (
-            f"INV-2: {len(found)} blocks can be found, {len(keyed)} have a key, or others"
-        )
-        num_cached_free = sum(is_free[block] for block in keyed)
-        assert num_cached_free == pool.num_cached_free, (
-            f"INV-1: {num_cached_free} free blocks have a key, the pool says {pool.num_cached_free}"
-        )
+        pool.check_keys()
 
     def _check_states(self, is_free: npt.NDArray[Any], counted: npt.NDArray[Any]) -> None:
         is_held = counted > 0

@@ -37,7 +37,7 @@ def rejected(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("flag", "instead"),
     [
-        ("--no-enable-prefix-caching", "the policy vllm-v1-no-caching"),
+        ("--no-enable-prefix-caching", "the policy vllm-v1-no-caching, or vllm-v0"),
         ("--no-scheduler-reserve-full-isl", "--admission step"),
     ],
 )

@@ -205,7 +205,8 @@ def test_options_that_nobody_reads_are_named() -> None:
     assert said(("paged", "vllm-v1"), async_scheduling=True) == []
     assert said(("static",)) == []  # the watermark of the reference setting was not asked for
     assert said(("static",), watermark=0.3) == [
-        "--watermark has no effect on static; it is read by paged, vllm-v1, vllm-v1-no-caching, vllm-v0"
+        "--watermark has no effect on static; it is read by paged, vllm-v1, vllm-v1-no-caching, vllm-v0, "
+        "vllm-v0-prefix-caching"
     ]
 
 

@@ -169,13 +169,17 @@ def awaited_of(trace: Trace) -> list[list[int]]:
     ]
 
 
-@pytest.mark.parametrize("policy", ["paged", "static", "slots", "contiguous", "vllm-v0", "vllm-v1"])
+# They find or share what others have computed.
+REUSING = ("slots", "vllm-v0", "vllm-v0-prefix-caching")
+
+
+@pytest.mark.parametrize("policy", ["paged", "static", "contiguous", "vllm-v1", *REUSING])
 def test_who_comes_when_and_how_much_is_done(policy: str, costs: list[str], out_dir: Path) -> None:
     """By the definition, whatever the load; and as much is computed as in an open loop."""
 
     @settings(max_examples=examples(40))
     @given(
-        trace=session_traces(with_content=policy == "slots", most=16),
+        trace=session_traces(with_content=policy in REUSING, most=16),
         config=configs(policy, costs),
     )
     def hold(trace: Trace, config: RunConfig) -> None:
@@ -205,7 +209,7 @@ def test_who_comes_when_and_how_much_is_done(policy: str, costs: list[str], out_
         opened, closed = summaries
         for name in ("num_finished", "num_rejected", "num_clipped", "num_output_tokens"):
             assert opened[name] == closed[name], name
-        if policy not in ("slots", "vllm-v0"):  # they find or share what others have computed
+        if policy not in REUSING:
             assert work(opened) == work(closed)
 
     hold()

@@ -15,6 +15,7 @@ from kvtwin.sim import RunConfig, simulate
 from kvtwin.traces import Trace
 
 BYTES_PER_TOKEN = 131_072  # of llama-3.1-8b
+POLICIES = ("vllm-v0", "vllm-v0-prefix-caching")
 
 
 @st.composite
@@ -28,7 +29,7 @@ def group_configs(draw: st.DrawFn, costs: list[str]) -> RunConfig:
     host_slots = draw(st.sampled_from([0, 20, 100, 1000]))
     max_num_seqs = draw(st.integers(4, 16))
     return config_of(
-        "vllm-v0",
+        draw(st.sampled_from(POLICIES)),
         block_size=draw(st.sampled_from([1, 2, 3, 4])),
         num_gpu_blocks_override=draw(st.integers(12, 50)),
         max_model_len=30,
@@ -66,7 +67,7 @@ def assert_same_run(
 def test_both_engines_write_the_same_run(costs: list[str], out_dir: Path) -> None:
     @settings(max_examples=examples(120))
     @given(
-        trace=traces(most=12, longest=14),
+        trace=traces(most=12, longest=14, with_content=True),
         config=group_configs(costs),
         snapshots=st.booleans(),
         decisions=st.booleans(),
@@ -81,13 +82,17 @@ def test_both_engines_write_the_same_run_in_a_closed_loop(costs: list[str], out_
     """Requests come in another order than that of their rows."""
 
     @settings(max_examples=examples(60))
-    @given(trace=session_traces(longest=(3, 14), most=12), config=group_configs(costs))
+    @given(
+        trace=session_traces(longest=(3, 14), most=12, with_content=True),
+        config=group_configs(costs),
+    )
     def same(trace: Trace, config: RunConfig) -> None:
         assert_same_run(trace, closed_if_possible(config, trace), out_dir, decisions=True)
 
     same()
 
 
+@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize(
     ("fields", "happened"),
     [
@@ -107,15 +112,21 @@ def test_both_engines_write_the_same_run_in_a_closed_loop(costs: list[str], out_
     ids=["samples", "beams", "small host", "beams recomputed", "single swapped", "single"],
 )
 def test_both_engines_agree_under_pressure(
-    fields: dict[str, Any], happened: set[str], out_dir: Path
+    policy: str, fields: dict[str, Any], happened: set[str], out_dir: Path
 ) -> None:
-    """What is said to happen does; bursts, idle times, and a pool for about three requests."""
+    """What is said to happen does; bursts, idle times, and a pool for about three requests, some of which are alike."""
     rng = np.random.default_rng(3)
     gaps_ns = rng.integers(0, 400_000_000, 60) * (rng.random(60) < 0.2)
-    lengths = zip(np.cumsum(gaps_ns), *rng.integers(1, 30, (2, 60)), strict=True)
-    trace = trace_of([(int(at), int(prompt), int(output)) for at, prompt, output in lengths])
+    lengths = list(zip(np.cumsum(gaps_ns), *rng.integers(1, 30, (2, 60)), strict=True))
+    requests = [(int(at), int(prompt), int(output)) for at, prompt, output in lengths]
+    shared = rng.integers(0, 2, 60), rng.integers(1, 60, 60)
+    known = [
+        ((int(stream), 0, min(int(num), prompt + output)),)
+        for stream, num, (_, prompt, output) in zip(*shared, requests, strict=True)
+    ]
+    trace = trace_of(requests, known)
     config = config_of(
-        "vllm-v0",
+        policy,
         **{"cost": "roofline", "swap_space": 1.0} | fields,
         num_gpu_blocks_override=60,
         block_size=4,
@@ -127,5 +138,6 @@ def test_both_engines_agree_under_pressure(
     assert summary["num_finished"] > 50
     counters = {**summary, **summary["sharing"], **summary["swapping"]}
     assert {name for name in happened if counters[name] > 0} == happened
+    assert (summary["hit_tokens"] > 100) == (policy == POLICIES[1])
     preempted = counters["recomputed_tokens"] + counters["num_groups_out"]
     assert (preempted > 0) == (summary["preemptions"] > 0)

@@ -27,7 +27,7 @@ def blocks_asked(policy: VllmV0, num_prompt_tokens: int, outputs: Seq[int]) -> i
     committed = num_prompt_tokens
     while True:
         for branch in [branch for branch in group.branches if branch.end == committed]:
-            policy.free(branch)
+            policy.free(group, branch)
             group.branches.remove(branch)
         if not group.branches:
             return most

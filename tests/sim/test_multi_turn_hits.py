@@ -1,4 +1,4 @@
-"""Clients that add as much in every round: what `vllm-v1` hits, against a plain LRU over blocks and by arithmetic."""
+"""Clients that add as much in every round: what policies hit, against a plain LRU over blocks and by arithmetic."""
 
 from pathlib import Path
 
@@ -27,11 +27,15 @@ def rounds(new_tokens: int) -> Trace:
     return trace_of(requests, contents)
 
 
-def hit_tokens(trace: Trace, num_blocks: int, out_dir: Path) -> np.ndarray:
-    """Of each round and client. Block 0 of the pool is vLLM's null block, which holds nothing."""
+# With blocks of the pool that hold nothing: V1's null block.
+NUM_NULL_BLOCKS = {"vllm-v1": 1, "vllm-v0-prefix-caching": 0}
+
+
+def hit_tokens(policy: str, trace: Trace, num_blocks: int, out_dir: Path) -> np.ndarray:
+    """Of each round and client."""
     config = config_of(
-        "vllm-v1",
-        num_gpu_blocks_override=num_blocks + 1,
+        policy,
+        num_gpu_blocks_override=num_blocks + NUM_NULL_BLOCKS[policy],
         block_size=BLOCK,
         max_model_len=8192,
         cost=f"constant:{STEP_NS}",
@@ -42,10 +46,11 @@ def hit_tokens(trace: Trace, num_blocks: int, out_dir: Path) -> np.ndarray:
     return np.asarray(hits).reshape(NUM_ROUNDS, NUM_CLIENTS)
 
 
+@pytest.mark.parametrize("policy", NUM_NULL_BLOCKS)
 @pytest.mark.parametrize("new_tokens", [2 * BLOCK, 3 * BLOCK + 5])
-def test_round_r_hits_all_but_what_is_new(new_tokens: int, tmp_path: Path) -> None:
+def test_round_r_hits_all_but_what_is_new(policy: str, new_tokens: int, tmp_path: Path) -> None:
     """r / (r + 1) of its prompt in round r from 0, less the block that the last round has begun."""
-    hits = hit_tokens(rounds(new_tokens), 2000, tmp_path)
+    hits = hit_tokens(policy, rounds(new_tokens), 2000, tmp_path)
     for number in range(NUM_ROUNDS):
         shared = number * new_tokens
         assert hits[number].tolist() == [shared // BLOCK * BLOCK] * NUM_CLIENTS
@@ -54,12 +59,13 @@ def test_round_r_hits_all_but_what_is_new(new_tokens: int, tmp_path: Path) -> No
         assert ideal - BLOCK / ((number + 1) * new_tokens) < share <= ideal
 
 
-def test_what_does_not_fit_collapses_as_in_a_plain_lru(tmp_path: Path) -> None:
+@pytest.mark.parametrize("policy", NUM_NULL_BLOCKS)
+def test_what_does_not_fit_collapses_as_in_a_plain_lru(policy: str, tmp_path: Path) -> None:
     """Half of what all clients have in the end: first all hits, then those that the others leave, then none."""
     new_tokens = 2 * BLOCK
     trace = rounds(new_tokens)
     num_blocks = NUM_CLIENTS * NUM_ROUNDS * 2 // 2
-    hits = hit_tokens(trace, num_blocks, tmp_path)
+    hits = hit_tokens(policy, trace, num_blocks, tmp_path)
     prompts = np.concatenate([chunk.num_prompt_tokens for chunk in trace.chunks])
     offsets, ids = find_prefixes(trace).block_ids(prompts, BLOCK)
     plain = lru_hits(offsets, ids, num_blocks, tail_first=True).reshape(hits.shape) * BLOCK

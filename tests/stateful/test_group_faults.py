@@ -1,5 +1,6 @@
 """Faults planted into sharing and swapping, and the invariant that notices each."""
 
+from collections.abc import Sequence as Seq
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ TRACE = trace_of([(0, 6, 14), (0, 5, 9), (0, 9, 3), (0, 3, 17), (0, 7, 8), (0, 4
 
 
 class ForgetsAReference(VllmV0):
-    def allocate(self, group: Group) -> int:
-        num_blocks = super().allocate(group)
+    def allocate(self, group: Group, found: Seq[int] = ()) -> int:
+        num_blocks = super().allocate(group, found)
         self.device.refs[group.branches[-1].blocks[0]] -= 1
         return num_blocks
 
@@ -36,9 +37,9 @@ class SharesTheWrongBeam(VllmV0):
 
 
 class KeepsABranch(VllmV0):
-    def free(self, branch: Branch) -> int:
+    def free(self, group: Group, branch: Branch) -> tuple[int, int]:
         branch.blocks = branch.blocks[1:]
-        return super().free(branch)
+        return super().free(group, branch)
 
 
 class LeavesTooEarly(VllmV0):
@@ -74,8 +75,8 @@ class BlockInTwoTables(VllmV0):
 
     last: Branch | None = None
 
-    def allocate(self, group: Group) -> int:
-        num_blocks = super().allocate(group)
+    def allocate(self, group: Group, found: Seq[int] = ()) -> int:
+        num_blocks = super().allocate(group, found)
         if self.last is not None and self.last.blocks and group.row == 1:
             for branch in group.branches:
                 self.device.drop(branch.blocks[:1])

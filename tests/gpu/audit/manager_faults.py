@@ -11,6 +11,7 @@ from kvtwin.sim.policies.orca import OrcaOracle
 from kvtwin.sim.policies.paged import Paged
 from kvtwin.sim.policies.slots import Slots
 from kvtwin.sim.policies.static import StaticBatch
+from kvtwin.sim.vllm_v0.caching import VllmV0PrefixCaching
 from kvtwin.sim.vllm_v0.group import Branch, Group
 from kvtwin.sim.vllm_v0.policy import VllmV0
 
@@ -163,6 +164,15 @@ class ForkOfTheWrongBeam(VllmV0):
             for block in branch.blocks[num_common:]:
                 log.add("share", branch.row, block - 1 if block else 1, 1, branch.branch)
         return num_freed
+
+
+class FoundInAnotherPrompt(VllmV0PrefixCaching):
+    """The first block that is found is one of another chain, which can be found, too."""
+
+    def find(self, group: Group) -> list[int]:
+        found = super().find(group)
+        others = [block for block, key in enumerate(self.device.keys) if key]
+        return [*others[-1:], *found[1:]] if found and others[-1] not in found else found
 
 
 def work_past_the_end(work: Any) -> Any:

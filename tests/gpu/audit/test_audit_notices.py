@@ -32,10 +32,10 @@ def config(policy: str) -> Any:
     )
 
 
-def groups(**fields: Any) -> Any:
+def groups(policy: str = "vllm-v0", **fields: Any) -> Any:
     """Samples or beams that share blocks, and transfers about as long as a step."""
     return config_of(
-        "vllm-v0",
+        policy,
         num_gpu_blocks_override=40,
         block_size=4,
         max_model_len=40,
@@ -257,3 +257,21 @@ def test_a_fault_in_sharing_or_swapping_is_caught(
     else:
         getattr(executor_faults, fault)(monkeypatch)
     check_fires(groups(**fields), check, line)
+
+
+@pytest.mark.parametrize(
+    ("fault", "check", "line"),
+    [
+        ("poisoned_cache", "parts", r"cached: expected \d+ slots by the recorder, found"),
+        ("manager_faults:FoundInAnotherPrompt", "live", r"request \d+ position 0, found request"),
+    ],
+)
+def test_a_fault_in_finding_is_caught(
+    fault: str, check: str, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = "vllm-v0-prefix-caching"
+    if fault.startswith("manager_faults:"):
+        monkeypatch.setattr(registry, "POLICIES", {**registry.POLICIES, policy: fault})
+    else:
+        getattr(executor_faults, fault)(monkeypatch)
+    check_fires(groups(policy, num_samples=2), check, line)

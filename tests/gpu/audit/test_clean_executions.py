@@ -12,10 +12,14 @@ from kvtwin.sim import policy_names
 
 # As many as a pool of 96 slots cannot hold: they wait, grow, move and are preempted.
 REQUESTS = [(0, 5 + 7 * i % 23, 1 + 11 * i % 17) for i in range(14)]
-CONTENTS = [((i % 2, 0, min(request[1], 6)),) for i, request in enumerate(REQUESTS)]
+CONTENTS = [((i % 2, 0, min(request[1], 6 + i)),) for i, request in enumerate(REQUESTS)]
 TRACE = trace_of(REQUESTS, CONTENTS)
 # What each kind of slot must have been seen of, so that a clean audit says something.
-SEEN = {"slots": {"cached"}, "vllm-v1": {"cached", "shared"}}
+SEEN = {
+    "slots": {"cached"},
+    "vllm-v1": {"cached", "shared"},
+    "vllm-v0-prefix-caching": {"cached", "shared"},
+}
 
 
 def config(policy: str, **fields: Any) -> Any:
@@ -52,6 +56,7 @@ def test_compaction_is_clean(fit: str) -> None:
     check_clean(config("contiguous", compaction=True, fit=fit), {"live", "unwritten", "free"})
 
 
+@pytest.mark.parametrize("policy", ["vllm-v0", "vllm-v0-prefix-caching"])
 @pytest.mark.parametrize(
     ("fields", "seen"),
     [
@@ -61,13 +66,16 @@ def test_compaction_is_clean(fit: str) -> None:
         ({"beam_width": 4, "preemption_mode": "recompute"}, {"shared"}),
     ],
 )
-def test_forks_copies_and_swaps_are_clean(fields: dict[str, Any], seen: set[str]) -> None:
+def test_forks_copies_and_swaps_are_clean(
+    policy: str, fields: dict[str, Any], seen: set[str]
+) -> None:
     """Steps are as long as transfers, so that some last longer than a step."""
     settings = config(
-        "vllm-v0",
-        num_gpu_blocks_override=40,
+        policy,
+        num_gpu_blocks_override=40 if policy == "vllm-v0" else 32,
         max_num_seqs=12,
         max_num_batched_tokens=32,
         cost="constant:10000000",
     )
-    check_clean(replace(settings, **fields), seen | {"live", "unwritten"})
+    cached = set() if policy == "vllm-v0" else {"cached"}
+    check_clean(replace(settings, **fields), seen | cached | {"live", "unwritten"})

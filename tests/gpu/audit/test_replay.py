@@ -20,10 +20,12 @@ def tokens(key: tuple[int, int]) -> Any:
     return positions + 1000 * key[0] + 100 * key[1] * (positions > 1)
 
 
-def replayed(*steps: list[tuple[Any, ...]], size: int = SIZE) -> tuple[Replay, Findings]:
+def replayed(
+    *steps: list[tuple[Any, ...]], size: int = SIZE, num_reusable: int = 6
+) -> tuple[Replay, Findings]:
     """Steps of (action, row, first, num[, branch, source]) and ("work", row, branch, first, num)."""
     log, findings = Decisions(), Findings()
-    replay = Replay(log, SLOTS, size, findings, tokens, lambda row: 6)
+    replay = Replay(log, SLOTS, size, findings, tokens, lambda row: num_reusable)
     for number, entries in enumerate(steps):
         log.step = number
         for entry in entries:
@@ -124,6 +126,23 @@ def test_swaps_leave_and_come_back() -> None:
     assert not findings.num_findings + more.num_findings
 
 
+def test_what_leaves_for_the_host_may_be_found_and_stays_findable() -> None:
+    """Request 2 holds a block that is on its way out, and request 3 finds one that has left."""
+    steps = [
+        [("grant", 1, 2, 1), ("grant", 1, 3, 1), ("work", 1, 0, 0, 8)],
+        [("share", 2, 2, 1), ("swap_out", 1, 0, 1, 0, 2), ("swap_out", 1, 1, 1, 0, 3)],
+        [("vacate", 1, 2, 1), ("vacate", 1, 3, 1)],
+    ]
+    replay, findings = replayed(*steps)
+    assert replay.tables[2, 0].units == [2]
+    assert replay.left[8:12].tolist() == [NOTHING] * 4, "request 2 holds it"
+    # Six tokens may be of use to others.
+    assert replay.left[12:16].tolist() == [1004, 1005, NOTHING, NOTHING]
+    replay, more = replayed(*steps, [("share", 3, 3, 1)])
+    assert replay.left[12:16].tolist() == [NOTHING] * 4
+    assert not findings.num_findings + more.num_findings
+
+
 @pytest.mark.parametrize(
     ("entries", "line"),
     [
@@ -154,5 +173,6 @@ def test_swaps_leave_and_come_back() -> None:
     ],
 )
 def test_a_log_that_cannot_be_is_noticed(entries: list[tuple[Any, ...]], line: str) -> None:
-    _, findings = replayed([("grant", 1, 3, 1), ("work", 1, 0, 0, 2)], entries)
+    first = [("grant", 1, 3, 1), ("work", 1, 0, 0, 2)]
+    _, findings = replayed(first, entries, num_reusable=0)
     assert str(findings.kept[0]).startswith(f"step 1: {line}"), [str(f) for f in findings.kept]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from twin_cases import DURATION_NS, POLICIES, SHAPE, config_of, make_trace
+from twin_cases import CACHING, DURATION_NS, POLICIES, SHAPE, SMALL_BLOCKS, config_of, make_trace
 
 from kvtwin.gpu.check.backends import Backend
 from kvtwin.gpu.twin import executor
@@ -57,7 +57,7 @@ def test_an_execution_is_what_was_simulated(
     assert summary["num_finished"] == 24
     if case in ("paged", "contiguous") or case.startswith("vllm-v0"):
         assert summary["preemptions"] > 0
-    if case in ("vllm-v0, samples", "vllm-v0, beams"):
+    if case.endswith((", samples", ", beams")):
         assert {"share", "copy", "swap_out", "swap_in"} <= set(foresight.log.actions)
         assert found.audit["shared"] > 0
     if case.startswith("contiguous"):
@@ -93,17 +93,21 @@ def _by_row(work_log: list[Any]) -> dict[int, Any]:
     return {row: work[work[:, 0] == row] for row in set(work[:, 0].tolist())}
 
 
-@pytest.mark.parametrize("case", ["slots", "vllm-v1", "paged"])
+@pytest.mark.parametrize("case", ["slots", "vllm-v1", "paged", *CACHING])
 def test_requests_that_begin_alike(case: str, backend: Backend) -> None:
-    foresight = foresee(make_trace(1, content=True), config_of(case), drive)
+    config = config_of(case, **(SMALL_BLOCKS if case in CACHING else {}))
+    foresight = foresee(make_trace(1, content=True), config, drive)
     found, execution, _ = validate_decisions(foresight, SHAPE, backend, DEPTH, paranoid=True)
     assert found.passed, found.findings
+    actions = set(foresight.log.actions)
+    assert ("copy" in actions) == case.endswith((", samples", ", beams"))
+    assert ({"swap_out", "swap_in"} <= actions) == (case in CACHING and case[-5:] != ", one")
     assert (execution.summary["hit_tokens"] > 0) == (case != "paged")
     first = {row: log[0, 2] for row, log in _by_row(execution.executor.work_log).items()}
     sampled_hits = [row for row in DEPTH.rows_of(24) if first.get(row, 0) > 0]
     assert bool(sampled_hits) == (case != "paged"), "outputs are compared of who has found a prefix"
     assert (found.audit["cached"] > 0) == (case != "paged")
-    assert (found.audit["shared"] > 0) == (case == "vllm-v1")
+    assert (found.audit["shared"] > 0) == case.startswith("vllm-")
 
 
 def perturbed(num: int, seed: int) -> list[int]:

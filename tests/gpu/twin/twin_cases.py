@@ -29,7 +29,14 @@ POLICIES: dict[str, dict[str, Any]] = {
     "vllm-v0, beams": {"beam_width": 3},
     "vllm-v0, slow link": {"num_samples": 3, "swap_copy_ns": 1_000_000},  # steps wait for transfers
     "vllm-v0, beams recomputed": {"beam_width": 3, "preemption_mode": "recompute"},
+    "vllm-v0-prefix-caching, samples": {"num_samples": 3},
+    "vllm-v0-prefix-caching, beams": {"beam_width": 3},
+    "vllm-v0-prefix-caching, one": {"preemption_mode": "recompute", "num_gpu_blocks_override": 20},
+    "vllm-v0-prefix-caching, one swapped": {"preemption_mode": "swap", "swap_copy_ns": 1_000_000},
 }
+
+CACHING = [case for case in POLICIES if case.startswith("vllm-v0-prefix-caching")]
+SMALL_BLOCKS = {"block_size": 4, "num_gpu_blocks_override": 64}  # prompts share several
 
 
 def config_of(case: str, **changed: Any) -> RunConfig:
