@@ -23,6 +23,8 @@ def comparison_verdict(summaries: Sequence[Summary]) -> str:
             "No policy that finished a request keeps a KV cache, so there is nothing to compare"
             f"{_left_out([], summaries)}."
         )
+    if (windows := [_frees_windows(s) for s in ran]) and any(windows) and not all(windows):
+        return _of_windows(ran, summaries)
     # Where the best leaves a good part of the pool free, memory does not limit it, and live shares tell how much there
     # was to do. Then what counts is how much of the memory that a policy takes is live. What is
     # cached is nobody's: whoever wants a block gets it. So a prefix cache does not lose by filling the pool.
@@ -53,6 +55,28 @@ def comparison_verdict(summaries: Sequence[Summary]) -> str:
         f"{names} {verb} {_percent(score(best))}{each} {what} live, {lead}; "
         f"{_running(best)} requests run together on average, against {running}{room}{_saved(summaries)}{left_out}."
     )
+
+
+def _of_windows(ran: Sequence[Summary], summaries: Sequence[Summary]) -> str:
+    """Whoever keeps what is behind a window has more that is live, and none of it is of use: batches are compared."""
+    ranked = sorted(ran, key=_mean_running, reverse=True)
+    winners = [s for s in ranked if _running(s) == _running(ranked[0])]
+    behind = ranked[len(winners) :]
+    said = f"{_join([s['policy'] for s in winners])} {'run' if winners[1:] else 'runs'} {_running(winners[0])} requests"
+    said += f"{' each' if winners[1:] else ''} together on average"
+    shown = [behind[0], behind[-1]][: len(behind)]
+    if shown:
+        leads = [
+            f"{_mean_running(winners[0]) / _mean_running(s):,.1f} times {s['policy']} ({_running(s)})"
+            for s in shown
+        ]
+        said += f" in the same memory, {_join(leads)}"
+    keepers = [s["policy"] for s in ran if not _frees_windows(s)]
+    said += (
+        f"; {_join(keepers)} {'keep' if keepers[1:] else 'keeps'} KV behind windows, which counts as live and is never "
+        "read"
+    )
+    return f"{said}{_saved(summaries)}{_left_out([*winners, *shown], summaries)}."
 
 
 def run_verdict(summary: Summary) -> str:
@@ -163,6 +187,14 @@ def _untaken(summary: Summary) -> float:
 
 def _live(summary: Summary) -> float:
     return float(summary["shares"]["live"])
+
+
+def _frees_windows(summary: Summary) -> bool:
+    return any(window is not None for window in summary["group_windows"])
+
+
+def _mean_running(summary: Summary) -> float:
+    return float(summary["mean_running"])
 
 
 def _running(summary: Summary) -> str:

@@ -96,6 +96,7 @@ class Assembly:
             "num_clipped": len(self.requests.clipped_rows.union(self.trace.clipped_rows)),
             "kv_bytes_per_token": pool.kv_bytes_per_token,
             "pool_bytes": pool.pool_bytes,
+            "group_windows": list(pool.groups.windows),
             "peak_used_share": 1 - engine.least_free_slots / pool.num_slots,
             "moved_slots": engine.moved_slots,
             "recomputed_tokens": engine.recomputed_tokens,

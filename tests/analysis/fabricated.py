@@ -34,6 +34,7 @@ def summary(policy: str, /, **changed: Any) -> dict[str, Any]:
         "num_calls_after_rejected": 0,
         "pool_slots": POOL_SLOTS,
         "pool_bytes": POOL_BYTES,
+        "group_windows": [None],
         "kv_bytes_per_token": 1024,
         "start_ns": 0,
         "loaded_end_ns": 2_000_000_000,

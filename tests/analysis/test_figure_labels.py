@@ -143,9 +143,13 @@ def test_panels_over_time_share_seconds(draw: Callable[..., Figure]) -> None:
 
 def test_memory_maps_have_bytes_to_scale(draw: Callable[..., Figure]) -> None:
     """Slots of half the bytes, and three quarters of the pool: as tall as 2,000 of its slots, of which it has 1,500."""
-    runs = [frames("one"), frames("two", pool_slots=1500, pool_bytes=1_536_000)]
-    heights = [ax.images[0].get_extent()[2] for ax in draw(pages.memory_map_grid, runs).axes]
-    assert heights == [1000, 2000]
+    halves = {"pool_slots": 1500, "pool_bytes": 1_536_000, "group_windows": [None, 128]}
+    figure = draw(pages.memory_map_grid, [frames("one"), frames("two", **halves)])
+    assert [ax.images[0].get_extent()[2] for ax in figure.axes] == [1000, 2000]
+    assert [label for _, label in axis_labels(figure)] == [
+        "address (token slot)",
+        "address (slot of a group of layers)",
+    ]
 
 
 def test_curves_with_and_without_a_cache_are_named(draw: Callable[..., Figure]) -> None:

@@ -49,6 +49,26 @@ def test_equals_share_the_first_place() -> None:
     )
 
 
+def test_live_shares_do_not_count_where_some_free_what_is_behind_a_window() -> None:
+    def windowed(policy: str, mean_running: float) -> dict[str, Any]:
+        # Less of it is live than of paged's.
+        changed = {"policy": policy, "mean_running": mean_running, "group_windows": [None, 128]}
+        return with_live("paged", 0.5, **changed)
+
+    paged, orca = summary("paged"), summary("orca-max")
+    assert comparison_verdict([paged, orca, windowed("vllm-v1", 51.3)]) == (
+        "vllm-v1 runs 51.3 requests together on average in the same memory, 1.5 times paged (34.2) and 7.3 times "
+        "orca-max (7.0); paged and orca-max keep KV behind windows, which counts as live and is never read."
+    )
+    assert comparison_verdict([paged, windowed("vllm-v1", 34.2)]) == (
+        "paged and vllm-v1 run 34.2 requests each together on average; paged keeps KV behind windows, which counts "
+        "as live and is never read."
+    )
+    assert comparison_verdict([windowed("one", 9.0), windowed("two", 8.0)]).startswith(
+        "one and two keep"
+    )
+
+
 def test_a_policy_without_a_cache_does_not_compete() -> None:
     no_cache = with_live("orca-max", 0.0, policy="no-cache")
     assert "no-cache" not in comparison_verdict([no_cache, summary("paged"), summary("orca-max")])
