@@ -64,7 +64,7 @@ def _of_windows(ran: Sequence[Summary], summaries: Sequence[Summary]) -> str:
     behind = ranked[len(winners) :]
     said = f"{_join([s['policy'] for s in winners])} {'run' if winners[1:] else 'runs'} {_running(winners[0])} requests"
     said += f"{' each' if winners[1:] else ''} together on average"
-    shown = [behind[0], behind[-1]][: len(behind)]
+    shown = behind[:1] + behind[1:][-1:]
     if shown:
         leads = [
             f"{_mean_running(winners[0]) / _mean_running(s):,.1f} times {s['policy']} ({_running(s)})"
