@@ -37,8 +37,8 @@ VLLM_OPTIONS = (
     "disable_hybrid_kv_cache_manager",
 )
 ONE_SEQUENCE = (
-    "several samples or beams of a request are served by policies that share blocks between them (vllm-v0, with or without prefix caching); "
-    "every other policy gives it one sequence"
+    "several samples or beams of a request are served by policies that share blocks between them (vllm-v0, with or "
+    "without prefix caching); every other policy gives it one sequence"
 )
 # Largest first: a duration is shown in the largest unit of which it has at least one.
 TIME_UNITS = ((10**9, "s"), (10**6, "ms"), (10**3, "us"), (1, "ns"))
