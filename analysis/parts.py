@@ -18,7 +18,7 @@ PARTS = (
     Part("live", "#009E73", "computed KV of unfinished requests"),
     Part("reserved", "#56B4E9", "granted, will be written"),
     Part("internal", "#D55E00", "granted as asked, never to be written"),
-    Part("rounding", "#E69F00", "granted beyond what was asked, to a power of two"),
+    Part("rounding", "#E69F00", "granted beyond what was asked: powers of two, padding"),
     Part("cached", "#CC79A7", "kept for reuse, held by no request"),
     Part("external", "#4D4D4D", "free, but no use to the request that waits"),
     Part("free", "#FAFAFA", "free and usable"),

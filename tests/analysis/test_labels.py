@@ -190,7 +190,7 @@ def test_report_defines_latencies_and_parts() -> None:
         "live": ("#009E73", "computed KV of unfinished requests"),
         "reserved": ("#56B4E9", "granted, will be written"),
         "internal": ("#D55E00", "granted as asked, never to be written"),
-        "rounding": ("#E69F00", "granted beyond what was asked, to a power of two"),
+        "rounding": ("#E69F00", "granted beyond what was asked: powers of two, padding"),
         "cached": ("#CC79A7", "kept for reuse, held by no request"),
         "external": ("#4D4D4D", "free, but no use to the request that waits"),
         "free": ("#FAFAFA", "free and usable"),
