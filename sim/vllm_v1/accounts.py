@@ -48,7 +48,8 @@ class Accounts:
 
     def settle(self, now_ns: int) -> None:
         """What has been collected happens now."""
-        if self._blocks or self._tail:
+        # As many blocks may come as go, of groups whose tokens take more or fewer slots.
+        if self._blocks or self._asked or self._tail:
             granted = self._blocks * self._block_slots
             self._ledger.change(self._asked - self._tail, self._asked, granted, now_ns)
         if self._live:

@@ -164,3 +164,32 @@ def test_a_window_moves_on(group: Any, tmp_path: Path) -> None:
     ]
     assert made.summary["pool_slots"] == 120
     assert made.summary["end_ns"] == 5 * STEP_NS
+
+
+def test_as_many_blocks_may_come_as_go(group: Any, tmp_path: Path) -> None:
+    """As above, P 9 and O 2: before the third step, with 8 tokens computed, both groups take a block, and the window
+    gives back two. No more blocks are held than before, but a token in one of the first group takes 3 slots.
+
+    step  c  computes  full group  window
+    0     0  4         takes 2     takes 2
+    1     4  4         takes 2     frees 1, takes 2
+    2     8  1         takes 1     frees 2, takes 1
+    3     9  1
+    """
+    group((None, 3), (3, 1))
+    made = run(
+        "vllm-v1-no-caching",
+        [(0, 9, 2)],
+        tmp_path,
+        num_slots=2 * 20,
+        block_size=2,
+        max_num_batched_tokens=4,
+        max_num_seqs=1,
+    )
+    assert made.finished_steps == [4]
+    assert made.parts == [
+        (0, 4 * 4, 0, 6 + 2 * 4, 0, 120 - 5 * 6),
+        (4 * 3 + 2, 4 * 4, 0, 6 + 3 * 4, 0, 120 - 8 * 6),
+        (8 * 3 + 2, 2 * 4, 0, 6 + 2 * 4, 0, 120 - 8 * 6),
+        (9 * 3 + 3, 1 * 4, 0, 6 + 2 * 4, 0, 120 - 8 * 6),
+    ]
