@@ -48,6 +48,21 @@ class BlockGroups:
             for window in self.windows
         )
 
+    def blocks_to_start(
+        self, block_size: int, max_in_flight_tokens: int, max_model_len: int
+    ) -> int:
+        """Blocks that vLLM wants for a request of `max_model_len` tokens, beside the null block, to start at all.
+
+        Of a window it wants one more than all tokens take even where none of them falls out of sight (vLLM 0.32
+        `v1/kv_cache_interface.py`: SlidingWindowSpec.max_memory_usage_bytes).
+        """
+        return sum(
+            -(-max_model_len // block_size)
+            if window is None
+            else most_window_blocks(window, block_size, max_in_flight_tokens, max_model_len)
+            for window in self.windows
+        )
+
 
 ONE_GROUP = BlockGroups()
 

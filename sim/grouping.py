@@ -44,11 +44,11 @@ def window_note(
     if not model.window_note or found is None or found.has_one_table:
         return model.window_note and (
             f"{model.window_note}; every layer's KV is kept in full, so an engine that frees it behind the window "
-            "holds more requests"
+            "holds more long requests"
         )
     said = (
-        f"{model.window_note}: vllm-v1 frees what is behind, and every other policy keeps each layer's KV in full, so "
-        "that it holds fewer requests"
+        f"{model.window_note}: vllm-v1, with and without caching, frees what is behind; policies whose blocks are of "
+        "all layers keep each layer's KV in full, so that they hold fewer long requests"
     )
     if len(found.windows) == 1:
         return said

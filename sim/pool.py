@@ -88,7 +88,7 @@ def size_pool(config: RunConfig) -> PoolSize:
         raise UserError(
             f"no room for KV on {config.gpu}: {shown} = {available / 1e9:.2f} GB, and one block of "
             f"{config.block_size} tokens of {model.name} takes {block_bytes / 1e9:.2f} GB; "
-            f"{_remedy(config)}"
+            f"{_remedy(config, block_bytes, available)}"
         )
     if num_blocks > MAX_BLOCKS:
         raise UserError(
@@ -128,8 +128,13 @@ def _deployment(config: RunConfig, model: ModelSpec) -> Deployment:
     )
 
 
-def _remedy(config: RunConfig) -> str:
-    if config.num_gpu_blocks_override is None and config.kv_cache_memory_bytes is not None:
+def _remedy(config: RunConfig, block_bytes: int, available: int) -> str:
+    """What makes `available` bytes a block of `block_bytes`."""
+    num_given = config.num_gpu_blocks_override
+    if num_given is not None:
+        least = -(-block_bytes * num_given // available)
+        return f"raise --num-gpu-blocks-override, which counts vLLM's smaller blocks, to {least}"
+    if config.kv_cache_memory_bytes is not None:
         return "raise --kv-cache-memory-bytes"
     return (
         "use a larger --gpu, raise --tensor-parallel-size or --gpu-memory-utilization, or lower "
@@ -146,20 +151,12 @@ def _notes(
         overridden = "--kv-cache-memory-bytes has no effect: --num-gpu-blocks-override is given"
     groups = found or ONE_GROUP
     num_blocks = available // groups.block_bytes(_token_bytes(deployment), config.block_size)
-    if groups.has_one_table:
-        if longest > num_blocks * config.block_size:
-            longer = f"the pool holds {num_blocks * config.block_size:,}"
-    else:
-        in_flight = in_flight_tokens(config.max_num_batched_tokens, config.async_scheduling)
-        wanted = groups.most_blocks(longest, config.block_size, in_flight, longest)
-        if wanted >= num_blocks:  # one is the null block
-            longer = (
-                f"for which vLLM wants {wanted:,} blocks beside the null block, of {num_blocks:,}"
-            )
-    if longer:
+    in_flight = in_flight_tokens(config.max_num_batched_tokens, config.async_scheduling)
+    wanted = groups.blocks_to_start(config.block_size, in_flight, longest)
+    if wanted >= num_blocks:  # one is the null block
         longer = (
-            f"max_model_len is {longest:,} tokens, {longer}: vLLM would not start; lower --max-model-len to what your "
-            "requests need"
+            f"max_model_len is {longest:,} tokens, for which vLLM wants {wanted:,} blocks beside the null block, of "
+            f"{num_blocks:,}: vLLM would not start; lower --max-model-len to what your requests need"
         )
     windows = window_note(deployment, found, config.num_gpu_blocks_override)
     return tuple(note for note in (overridden, longer, windows) if note)

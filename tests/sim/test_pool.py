@@ -77,11 +77,12 @@ def test_the_override_goes_before_bytes_and_bytes_before_utilization() -> None:
     assert of_bytes.num_blocks == 2**30 // 13_107_200
     assert of_bytes.num_slots == 81 * 16
     assert of_bytes.notes == (
-        "max_model_len is 2,048 tokens, the pool holds 1,296: vLLM would not start; lower "
-        "--max-model-len to what your requests need",
+        "max_model_len is 2,048 tokens, for which vLLM wants 128 blocks beside the null block, of 81: vLLM would not "
+        "start; lower --max-model-len to what your requests need",
     )
-    enough = size_pool(config(num_gpu_blocks_override=128))
-    assert enough.notes == ()  # exactly max_model_len
+    enough = size_pool(config(num_gpu_blocks_override=129))
+    assert enough.notes == ()  # exactly max_model_len, and the null block
+    assert size_pool(config(num_gpu_blocks_override=128)).notes
 
 
 @given(
@@ -161,7 +162,7 @@ def test_weights_that_are_not_16_bits_say_so() -> None:
     pool = size_pool(config(model="gpt-oss-120b", gpu="h100"))
     sources = {name: source for name, _, source in pool.terms}
     assert re.search(r"all of 65\.\d\d GB", sources["weights"])  # in 16 bits it would be 234
-    assert any("keeps each layer's KV in full" in note for note in pool.notes)
+    assert any("keep each layer's KV in full" in note for note in pool.notes)
 
 
 def test_activations_per_token() -> None:

@@ -5,11 +5,17 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from example_counts import examples
 from hand_runs import STEP_NS, run
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_models import attention, deployment, made_model
 from random_cases import trace_of
 
 from kvtwin.sim import RunConfig, pool, simulate, size_pool
 from kvtwin.sim.block_groups import BlockGroups
+from kvtwin.sim.sizing.engines.vllm import Vllm
+from kvtwin.traces import UserError
 
 GEMMA = {"model": "gemma-3-27b", "gpu": "h100", "max_model_len": 4096}
 
@@ -82,8 +88,58 @@ def test_a_pool_says_whether_vllm_would_start_with_it() -> None:
         )
         notes = " ".join(size_pool(config).notes)
         assert ("wants 838 blocks beside the null block, of 838" in notes) == says
-        assert "vllm-v1 frees what is behind" in notes
+        assert "vllm-v1, with and without caching, frees what is behind" in notes
         assert f"{num_blocks} have the bytes of {num_blocks * 10 // 62} of all layers" in notes
+
+
+@settings(max_examples=examples(200))
+@given(
+    windows=st.lists(st.sampled_from([0, 1, 5, 16, 1000, 4096]), min_size=1, max_size=12),
+    num_blocks=st.integers(1, 300),
+    max_model_len=st.sampled_from([1, 16, 100, 2000]),
+    fields=st.fixed_dictionaries(
+        {
+            "block_size": st.sampled_from([1, 8, 16, 100]),
+            "max_num_batched_tokens": st.sampled_from([1, 16, 8192]),
+        }
+    ),
+)
+def test_sizing_says_the_same(
+    windows: list[int], num_blocks: int, max_model_len: int, fields: dict[str, int]
+) -> None:
+    """Blocks, and whether vLLM starts with them: `kvtwin size` counts both from groups of its own."""
+    model = made_model(*(attention(window=window) for window in windows))
+    accounting = Vllm()
+    sized = deployment(model, max_model_len=max_model_len, max_num_seqs=1, **fields)
+    num_bytes = num_blocks * accounting.block_bytes(sized, 0)
+    said = accounting.pool(sized, 0, num_bytes)
+    wanted = said.bytes_to_admit(max_model_len) // said.block_bytes
+    for num_given in (num_blocks, wanted, wanted + 1):
+        config = RunConfig(
+            "llama-3.1-8b",
+            "h100",
+            policy="vllm-v1",
+            num_gpu_blocks_override=num_given,
+            max_model_len=max_model_len,
+            max_num_seqs=1,
+            async_scheduling=True,  # as sizing has it
+            **fields,
+        )
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(pool, "find_model", lambda _: model)
+            simulated = size_pool(config)
+        assert simulated.num_blocks == num_given
+        would_start = accounting.pool(sized, 0, simulated.pool_bytes).fits(max_model_len)
+        assert would_start != any("would not start" in note for note in simulated.notes)
+
+
+def test_blocks_of_all_layers_may_be_larger_than_the_override() -> None:
+    """6 blocks of 10 layers are less than one of 62, and 7 are enough."""
+    with pytest.raises(UserError, match=r"raise --num-gpu-blocks-override.* to 7$"):
+        size_pool(RunConfig(**GEMMA, num_gpu_blocks_override=6, policy="paged"))
+    for policy, num_blocks in (("paged", 1), ("vllm-v1", 7)):
+        config = RunConfig(**GEMMA, num_gpu_blocks_override=7, policy=policy)
+        assert size_pool(config).num_blocks == num_blocks
 
 
 def test_the_largest_need_is_what_vllm_wants(group: Any, tmp_path: Path) -> None:
