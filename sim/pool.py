@@ -146,7 +146,7 @@ def _notes(
     config: RunConfig, deployment: Deployment, found: BlockGroups | None, available: int
 ) -> tuple[str, ...]:
     """The same for all policies. `found`: vLLM's groups; `available`: bytes for KV."""
-    longest, overridden, longer = deployment.max_model_len, "", ""
+    longest, overridden, longer, disabled = deployment.max_model_len, "", "", ""
     if config.num_gpu_blocks_override is not None and config.kv_cache_memory_bytes is not None:
         overridden = "--kv-cache-memory-bytes has no effect: --num-gpu-blocks-override is given"
     groups = found or ONE_GROUP
@@ -158,5 +158,10 @@ def _notes(
             f"max_model_len is {longest:,} tokens, for which vLLM wants {wanted:,} blocks beside the null block, of "
             f"{num_blocks:,}: vLLM would not start; lower --max-model-len to what your requests need"
         )
+    if config.disable_hybrid_kv_cache_manager and found == vllm_groups(deployment, hybrid=True):
+        disabled = (
+            f"--disable-hybrid-kv-cache-manager has no effect on {deployment.model.name}: all its layers share a block "
+            "table without it"
+        )
     windows = window_note(deployment, found, config.num_gpu_blocks_override)
-    return tuple(note for note in (overridden, longer, windows) if note)
+    return tuple(note for note in (overridden, longer, disabled, windows) if note)

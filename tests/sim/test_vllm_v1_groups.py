@@ -71,6 +71,9 @@ def test_groups_of_real_models(
     assert off.num_blocks == 7000
     # A model all of whose layers have the window keeps it, as in vLLM.
     assert off.groups.windows == (windows if len(windows) == 1 else (None,))
+    said = any("--disable-hybrid-kv-cache-manager has no effect" in note for note in off.notes)
+    assert said == (len(windows) == 1)
+    assert not any("has no effect" in note for note in grouped.notes)
 
 
 def test_a_pool_says_whether_vllm_would_start_with_it() -> None:
