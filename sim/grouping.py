@@ -26,9 +26,7 @@ def vllm_groups(deployment: Deployment, *, hybrid: bool) -> BlockGroups | None:
     assert deployment.block_size is not None
     page_bytes = sum(sum(group.page_bytes.values()) for group in groups)
     if page_bytes != deployment.block_size * kv_bytes_per_token(deployment, 0):
-        return None
-    if any(group.spec.block_size != deployment.block_size for group in groups):
-        return None
+        return None  # more than the tokens take: states, larger blocks, or padding
     nums = [len(group.page_bytes) for group in groups]
     return BlockGroups(
         tuple(None if group.spec.keeps_all_tokens else group.spec.window for group in groups),

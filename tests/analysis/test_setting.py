@@ -191,7 +191,7 @@ def test_several_sequences_are_named_and_explained(
     assert shown is None or shown in options
 
 
-def test_options_that_nobody_reads_are_named() -> None:
+def test_options_that_nobody_reads_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def said(policies: tuple[str, ...], **fields: Any) -> list[str]:
         inputs = Inputs(num_requests=2, **fields)
         config = load_config(inputs, policy=None)
@@ -208,6 +208,20 @@ def test_options_that_nobody_reads_are_named() -> None:
         "--watermark has no effect on static; it is read by paged, vllm-v1, vllm-v1-no-caching, vllm-v0, "
         "vllm-v0-prefix-caching"
     ]
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "contract"))
+    assert said(("outside_policy:Halves",), watermark=0.3, fit="best") == []  # it does not say
+
+
+def test_the_pool_is_shown_in_blocks_of_all_layers_if_any_policy_has_them() -> None:
+    inputs = Inputs(model="gemma-3-27b", gpu="h100", num_gpu_blocks_override=7000, num_requests=2)
+
+    def shown(*policies: str) -> tuple[int, int]:
+        config = load_config(inputs, policy=None)
+        pool = gather_facts(config, load_trace(inputs, config.seed), policies)["pool"]
+        return pool["num_blocks"], len(pool["groups"]["windows"])
+
+    assert shown("vllm-v1", "vllm-v1-no-caching") == (7000, 7)
+    assert shown("vllm-v1", "paged") == shown("paged", "vllm-v1") == (7000 * 10 // 62, 1)
 
 
 def test_priorities_that_no_trace_gives_are_said_to_be_equal(tmp_path: Path) -> None:

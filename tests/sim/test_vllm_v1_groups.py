@@ -9,11 +9,13 @@ from example_counts import examples
 from hand_runs import STEP_NS, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_models import attention, deployment, made_model
+from made_models import attention, deployment, made_model, state
 from random_cases import trace_of
 
 from kvtwin.sim import RunConfig, pool, simulate, size_pool
 from kvtwin.sim.block_groups import BlockGroups
+from kvtwin.sim.grouping import vllm_groups
+from kvtwin.sim.layers import LayerMemory
 from kvtwin.sim.sizing.engines.vllm import Vllm
 from kvtwin.traces import UserError
 
@@ -92,7 +94,38 @@ def test_a_pool_says_whether_vllm_would_start_with_it() -> None:
         notes = " ".join(size_pool(config).notes)
         assert ("wants 838 blocks beside the null block, of 838" in notes) == says
         assert "vllm-v1, with and without caching, frees what is behind" in notes
+        assert "vLLM's blocks have 10 layers each, in 7 block tables of a request" in notes
         assert f"{num_blocks} have the bytes of {num_blocks * 10 // 62} of all layers" in notes
+
+
+@pytest.mark.parametrize(
+    ("layers", "hybrid"),
+    [
+        ((attention(), state(1000)), True),
+        ((attention(), state(1000)), False),  # refused by vLLM
+        ((attention(head_dim=128), attention(head_dim=64, window=9)), True),  # blocks of 16 and 32
+        ((attention(head_dim=128), attention(head_dim=96, window=9)), True),  # pages with padding
+    ],
+)
+def test_groups_that_are_not_simulated(
+    monkeypatch: pytest.MonkeyPatch, layers: tuple[LayerMemory, ...], hybrid: bool
+) -> None:
+    """Every layer is in full, in one table, and the override counts blocks of all."""
+    model = made_model(*layers)
+    assert vllm_groups(deployment(model, block_size=16), hybrid=hybrid) is None
+    monkeypatch.setattr(pool, "find_model", lambda _: model)
+    config = RunConfig(
+        "llama-3.1-8b",
+        "h100",
+        policy="vllm-v1",
+        max_model_len=64,
+        num_gpu_blocks_override=9,
+        disable_hybrid_kv_cache_manager=not hybrid,
+    )
+    sized = size_pool(config)
+    assert sized.groups.has_one_table
+    assert sized.pool_bytes == 9 * 16 * model.kv_bytes_per_token("auto", 1)
+    assert any("kept in full" in note for note in sized.notes) == bool(model.sliding_window)
 
 
 @settings(max_examples=examples(200))
@@ -145,13 +178,17 @@ def test_blocks_of_all_layers_may_be_larger_than_the_override() -> None:
         assert size_pool(config).num_blocks == num_blocks
 
 
-def test_the_largest_need_is_what_vllm_wants(group: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("async_scheduling", "wanted"), [(False, 10), (True, 12)])
+def test_the_largest_need_is_what_vllm_wants(
+    group: Any, tmp_path: Path, async_scheduling: bool, wanted: int
+) -> None:
     """Blocks of 2; P 9, O 4: 12 tokens are 6 full blocks. Window 3, 4 tokens in a step: (2 + 4) / 2 + 1 = 4 blocks.
 
-    So 10 blocks and the null block; a pool of 10 rejects it.
+    With asynchronous scheduling 8 tokens are under way: (2 + 8) / 2 + 1 = 6. And the null block; a pool of one less
+    rejects it.
     """
     group((None, 3), (1, 1))
-    for num_blocks, status in ((11, "finished"), (10, "rejected")):
+    for num_blocks, status in ((wanted + 1, "finished"), (wanted, "rejected")):
         out = tmp_path / str(num_blocks)
         config = RunConfig(
             "llama-3.1-8b",
@@ -162,11 +199,12 @@ def test_the_largest_need_is_what_vllm_wants(group: Any, tmp_path: Path) -> None
             max_num_seqs=1,
             max_num_batched_tokens=4,
             cost="constant:1",
+            async_scheduling=async_scheduling,
         )
         simulate(trace_of([(0, 9, 4)]), config, out, paranoid=True)
         (request,) = pq.read_table(out / "requests.parquet").to_pylist()
         assert (request["status"], request["need_slots"], request["limit_slots"]) == (
-            (status, 20, 18) if status == "rejected" else (status, None, None)
+            (status, 2 * wanted, 2 * (wanted - 1)) if status == "rejected" else (status, None, None)
         )
 
 
@@ -222,6 +260,7 @@ def test_a_window_moves_on(group: Any, tmp_path: Path) -> None:
         (7 * 3 + 3, 1 * 4, 0, rounding, 120 - 7 * 6),
     ]
     assert made.summary["pool_slots"] == 120
+    assert made.summary["pool_bytes"] == 120 * made.summary["kv_bytes_per_token"] // 4
     assert made.summary["end_ns"] == 5 * STEP_NS
 
 
