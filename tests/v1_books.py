@@ -81,7 +81,9 @@ class Watched(V1Engine):
             taken |= blocks
         assert 0 not in taken, "the null block is held"
         counted["cached"] = sum(num for _, num in self.policy.cached_runs())
-        counted["free"] = sum(num for _, num in self.policy.free_runs())
+        free = [num for _, num in self.policy.free_runs()]
+        assert self.policy.largest_free_run() == max(free, default=0)
+        counted["free"] = sum(free)
         if self.refused_row is not None and self.scheduler.running:
             held_back = int(self.scheduler.settings.watermark * self.policy.pool.num_blocks)
             counted["external"] = min(counted["free"], held_back * self.policy.block_slots)
