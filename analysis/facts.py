@@ -65,6 +65,7 @@ def gather_facts(config: RunConfig, trace: Trace, policies: Sequence[str] = ()) 
             *load_cost(config).notes,
             *trace.notes,
             *_group_notes(config, trace),
+            *_content_notes(trace, policies or [config.policy]),
             *_priority_notes(config, trace),
             *unread_notes(config, policies or [config.policy]),
             *_loop_notes(loop),
@@ -94,6 +95,16 @@ def _group_notes(config: RunConfig, trace: Trace) -> list[str]:
             ),
         )
     return [ONE_SEQUENCE] if asked > 1 else []
+
+
+def _content_notes(trace: Trace, policies: Sequence[str]) -> list[str]:
+    reusing = [name for name in policies if find_policy(name).reuses_prefixes]
+    if not reusing or any(chunk.content is not None for chunk in trace.chunks):
+        return []
+    return [
+        f"the trace does not say what its prompts are made of, so {', '.join(reusing)} can find nothing cached but "
+        "what a preempted request left"
+    ]
 
 
 def _priority_notes(config: RunConfig, trace: Trace) -> list[str]:

@@ -49,7 +49,11 @@ def notices(result: Mapping[str, Any]) -> list[Notice]:
         _notice("Rejected", rejected),
         _notice("Clipped", _clipped(summaries, trace)),
         _notice("Skipped", skipped),
-        _overloaded(summaries, saturated=trace["saturated"]),
+        _overloaded(
+            summaries,
+            saturated=trace["saturated"],
+            closed_loop=trace.get("closed_loop") is not None,
+        ),
         _notice("Limited by max_num_seqs", limited),
         _notice("Uncalibrated", uncalibrated),
     ]
@@ -77,13 +81,16 @@ def _clipped(summaries: Sequence[dict[str, Any]], trace: Mapping[str, Any]) -> l
     return _by_policy(summaries, "num_clipped", text)
 
 
-def _overloaded(summaries: Sequence[dict[str, Any]], *, saturated: bool) -> Notice:
+def _overloaded(
+    summaries: Sequence[dict[str, Any]], *, saturated: bool, closed_loop: bool
+) -> Notice:
     if saturated:
         # Without an arrival rate there is nothing to keep up with.
         return Notice("Overloaded", "saturated: all requests arrive at once", serious=False)
     if all(s["num_finished"] and s["waiting_at_last_arrival"] is None for s in summaries):
         # Of a closed loop: later calls come when they are let, so only first calls tell how much there is to do.
-        return Notice("Overloaded", "not judged: all sessions begin at once", serious=False)
+        why = "all sessions begin at once" if closed_loop else "those served arrive at once"
+        return Notice("Overloaded", f"not judged: {why}", serious=False)
     growing = _by_policy(
         summaries, "overloaded", lambda s: f"{s['waiting_at_last_arrival']:,} waiting"
     )

@@ -6,6 +6,7 @@ from typing import Any
 Summary = dict[str, Any]
 
 ROOMY = 0.1  # share of the pool that is free or cached on average where memory is no limit
+NEARLY_FULL = 0.9  # share of the pool: memory may have been what somebody waited for
 WHOLE_RATIO = 20  # above, decimals of a ratio say nothing
 SMALL_SHARE = 0.01  # below, one decimal of a percentage is too few to check a ratio by
 
@@ -18,6 +19,11 @@ def comparison_verdict(summaries: Sequence[Summary]) -> str:
     ran = [s for s in summaries if s["num_finished"] > 0 and _live(s) > 0]
     if not any(s["num_finished"] for s in summaries):
         return f"No policy finished any of the {summaries[0]['num_requests']:,} requests."
+    if not ran and any(s["num_finished"] and s["shares_whole_run"]["live"] for s in summaries):
+        return (
+            "Nobody had to wait, and the loaded window is over before anything is computed: there is nothing to compare"
+            f"{_left_out([], summaries)}."
+        )
     if not ran:
         return (
             "No policy that finished a request keeps a KV cache, so there is nothing to compare"
@@ -62,6 +68,13 @@ def _of_windows(ran: Sequence[Summary], summaries: Sequence[Summary]) -> str:
     ranked = sorted(ran, key=_mean_running, reverse=True)
     winners = [s for s in ranked if _running(s) == _running(ranked[0])]
     behind = ranked[len(winners) :]
+    fullest = max(_most_used(s) for s in ran)
+    if fullest < NEARLY_FULL:  # who answers sooner runs fewer together
+        return (
+            f"Memory limits none of them, at most {_percent(fullest)} of the pool is in use: "
+            f"{_running(ranked[0])} requests run together on average in {_join_running(ranked)}"
+            f"{_saved(summaries)}{_left_out(ranked, summaries)}."
+        )
     said = f"{_join([s['policy'] for s in winners])} {'run' if winners[1:] else 'runs'} {_running(winners[0])} requests"
     said += f"{' each' if winners[1:] else ''} together on average"
     shown = behind[:1] + behind[1:][-1:]
@@ -72,10 +85,8 @@ def _of_windows(ran: Sequence[Summary], summaries: Sequence[Summary]) -> str:
         ]
         said += f" in the same memory, {_join(leads)}"
     keepers = [s["policy"] for s in ran if not _frees_windows(s)]
-    said += (
-        f"; {_join(keepers)} {'keep' if keepers[1:] else 'keeps'} KV behind windows, which counts as live and is never "
-        "read"
-    )
+    verb = "keep" if keepers[1:] else "keeps"
+    said += f"; what {_join(keepers)} {verb} behind windows counts as live and is never read"
     return f"{said}{_saved(summaries)}{_left_out([*winners, *shown], summaries)}."
 
 
@@ -141,7 +152,8 @@ def _lead(best: float, other: float) -> str:
     if other > 0 and best / other >= 1.1:
         ratio = best / other
         return f"{ratio:,.0f} times" if ratio > WHOLE_RATIO else f"{ratio:.1f} times"
-    return f"{100 * (best - other):.1f} points more than"
+    # The difference of what is shown.
+    return f"{round(100 * best, 1) - round(100 * other, 1):.1f} points more than"
 
 
 def _named(summary: Summary, score: Callable[[Summary], float]) -> str:
@@ -172,7 +184,10 @@ def _saved(summaries: Sequence[Summary]) -> str:
         if "sharing" in s and s["sharing"]["saved_share_of_blocks"]
     ]
     cached = f"; {_join(found)} of the prompt tokens cached" if found else ""
-    return f"{cached}{''.join(shared)}"
+    # Where blocks are shared requests have several sequences, and less work must not look like a better batch.
+    alone = [s["policy"] for s in summaries if "sharing" not in s] if shared else []
+    less = f"; {_join(alone)} served one sequence of each request" if alone else ""
+    return f"{cached}{''.join(shared)}{less}"
 
 
 def _live_of_taken(summary: Summary) -> float:
@@ -187,6 +202,17 @@ def _untaken(summary: Summary) -> float:
 
 def _live(summary: Summary) -> float:
     return float(summary["shares"]["live"])
+
+
+def _join_running(ranked: Sequence[Summary]) -> str:
+    """The first one's number has been said."""
+    first, *others = ranked
+    return _join([first["policy"], *(f"{_running(s)} in {s['policy']}" for s in others)])
+
+
+def _most_used(summary: Summary) -> float:
+    """Share of the pool that was granted, or of no use to who waited."""
+    return float(summary["peak_used_share"]) + float(summary["shares"]["external"])
 
 
 def _frees_windows(summary: Summary) -> bool:

@@ -43,6 +43,11 @@ def window_note(
         return model.window_note and (
             f"{model.window_note}; every layer's KV is kept in full, so an engine that frees it behind the window "
             "holds more long requests"
+            + (
+                "; --num-gpu-blocks-override counts blocks of all of them"
+                if num_blocks_override is not None
+                else ""
+            )
         )
     said = (
         f"{model.window_note}: vllm-v1, with and without caching, frees what is behind; policies whose blocks are of "

@@ -148,7 +148,7 @@ def test_memory_maps_have_bytes_to_scale(draw: Callable[..., Figure]) -> None:
     assert [ax.images[0].get_extent()[2] for ax in figure.axes] == [1000, 2000]
     assert [label for _, label in axis_labels(figure)] == [
         "address (token slot)",
-        "address (slot of a group of layers)",
+        "address (slots of 1,024 B)",
     ]
 
 

@@ -58,15 +58,34 @@ def test_live_shares_do_not_count_where_some_free_what_is_behind_a_window() -> N
     paged, orca = summary("paged"), summary("orca-max")
     assert comparison_verdict([paged, orca, windowed("vllm-v1", 51.3)]) == (
         "vllm-v1 runs 51.3 requests together on average in the same memory, 1.5 times paged (34.2) and 7.3 times "
-        "orca-max (7.0); paged and orca-max keep KV behind windows, which counts as live and is never read."
+        "orca-max (7.0); what paged and orca-max keep behind windows counts as live and is never read."
     )
     assert comparison_verdict([paged, windowed("vllm-v1", 34.2)]) == (
-        "paged and vllm-v1 run 34.2 requests each together on average; paged keeps KV behind windows, which counts "
-        "as live and is never read."
+        "paged and vllm-v1 run 34.2 requests each together on average; what paged keeps behind windows counts as live "
+        "and is never read."
+    )
+    # Who answers sooner runs fewer together: where there is room for all, that is no loss.
+    roomy = [s | {"peak_used_share": 0.42} for s in (paged, windowed("vllm-v1", 21.3))]
+    shares = {"shares": paged["shares"] | {"external": 0.0}}
+    assert comparison_verdict([s | shares for s in roomy]) == (
+        "Memory limits none of them, at most 42.0 % of the pool is in use: 34.2 requests run together on average in "
+        "paged and 21.3 in vllm-v1."
     )
     assert comparison_verdict([windowed("one", 9.0), windowed("two", 8.0)]).startswith(
         "one and two keep"
     )
+
+
+def test_a_loaded_window_of_no_length_compares_nothing() -> None:
+    """Who is served at once ends it before anything is live; without a cache nothing ever is."""
+    nothing = {"shares": dict.fromkeys(summary("paged")["shares"], 0.0)}
+    verdict = comparison_verdict([summary("paged") | nothing])
+    assert verdict.startswith("Nobody had to wait, and the loaded window is over")
+
+
+def test_points_are_those_between_the_shares_that_are_shown() -> None:
+    verdict = comparison_verdict([with_live("paged", 0.72044), with_live("contiguous", 0.71949)])
+    assert "72.0 % of the KV pool live, 0.1 points more than contiguous (71.9 %);" in verdict
 
 
 def test_a_policy_without_a_cache_does_not_compete() -> None:
@@ -229,7 +248,8 @@ def test_equals_take_their_memory_together() -> None:
 def test_blocks_saved_by_sharing_are_said() -> None:
     shared = summary("contiguous", policy="vllm-v0", sharing={"saved_share_of_blocks": 0.125})
     assert comparison_verdict([summary("paged"), shared]).endswith(
-        "against 20.2 in vllm-v0; sharing saved vllm-v0 12.5 % of its blocks."
+        "against 20.2 in vllm-v0; sharing saved vllm-v0 12.5 % of its blocks; paged served one "
+        "sequence of each request."
     )
     alone = shared | {"sharing": {"saved_share_of_blocks": 0.0}}
     assert "sharing" not in run_verdict(alone)
