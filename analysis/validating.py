@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,7 +61,9 @@ def validate_policies(
 
     Raises UserError where a policy cannot run under `config`, or be executed.
     """
-    shape = content_shape(config, flags.layers, flags.heads, flags.kv_heads, flags.head_dim)
+    sizes = (flags.layers, flags.heads, flags.kv_heads, flags.head_dim)
+    # The same for all, or refused.
+    (shape,) = {content_shape(dataclasses.replace(config, policy=name), *sizes) for name in names}
     foresights = {}
     for name in names:
         foresights[name] = foresee(
@@ -101,7 +104,7 @@ def validate_policies(
         )
         each(parts[-1])
     cost = load_cost(config)
-    notes = [SCOPE, *_rejected(foresights.values()), *cost.notes]
+    notes = [SCOPE, *_windows(shape.windows), *_rejected(foresights.values()), *cost.notes]
     if backend.device == "cpu":
         notes.append(NO_GPU)
     if backend.name == "triton-interpret":
@@ -119,6 +122,20 @@ def validate_policies(
     )
     validation.save(out / VALIDATION_JSON)
     return validation
+
+
+def _windows(windows: Sequence[int]) -> list[str]:
+    """One sentence of what the executed layers attend to, or none."""
+    if not windows:
+        return []
+    counts = [
+        f"{num} attend to {f'the last {window:,} tokens' if window else 'everything'}"
+        for window, num in sorted(Counter(windows).items())
+    ]
+    return [
+        "executed layers are those of vLLM's groups in turn, the same ones under every policy: "
+        f"of {len(windows)}, {', '.join(counts)}"
+    ]
 
 
 def _nothing_to_execute(summary: Mapping[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """The memory manager, the scheduler, the engine, and the simulated clock."""
 
 from .assembly import Assembly, assemble, policy_settings
+from .block_groups import BlockGroups
 from .catalog import GpuSpec, find_gpu, find_model
 from .checkpoint import quantize, read_model
 from .closed_loop import closed_loop_waits, loop_counts
@@ -9,7 +10,7 @@ from .cost import CostModel, CostTerm, load_cost
 from .model import ModelSpec, WeightPart
 from .policies.base import Allocator
 from .policies.policy import Policy, PolicySettings, merge_runs
-from .pool import PoolSize, size_pool
+from .pool import PoolSize, layer_groups, size_pool
 from .registry import describe_policies, find_policy, policy_names
 from .sequence import Sequence
 from .simulate import simulate
@@ -17,6 +18,7 @@ from .simulate import simulate
 __all__ = [
     "Allocator",
     "Assembly",
+    "BlockGroups",
     "CostModel",
     "CostTerm",
     "GpuSpec",
@@ -33,6 +35,7 @@ __all__ = [
     "find_gpu",
     "find_model",
     "find_policy",
+    "layer_groups",
     "load_cost",
     "loop_counts",
     "merge_runs",

@@ -15,7 +15,9 @@ class Decisions:
     committed. `share`: a block that is in the pool already joins a table (a prefix hit, a fork). `copy`: a block
     takes the place of `source`, which others still hold, in a table, and its content. `swap_out` and `swap_in`: a
     block of the host takes the content of the device's block `source`, or the other way round; when the transfer has
-    ended, that source is free: `vacate`, or `vacate_host`.
+    ended, that source is free: `vacate`, or `vacate_host`. `skip`: the table of a group of layers with a window begins
+    with `num` null blocks, because what is found of a prompt begins behind them; shares follow. In such tables a block
+    that is freed leaves its place to the null block.
     """
 
     def __init__(self) -> None:

@@ -64,6 +64,15 @@ def _token_bytes(deployment: Deployment) -> int:
     return kv_bytes_per_token(deployment, stage=0)
 
 
+def layer_groups(config: RunConfig) -> BlockGroups:
+    """How vLLM groups the layers of `config.model` by their windows, whichever policy is simulated.
+
+    One group without a window where it does not, or where its groups cannot be simulated.
+    """
+    deployment = _deployment(config, find_model(config.model))
+    return vllm_groups(deployment, hybrid=True) or ONE_GROUP
+
+
 def size_pool(config: RunConfig) -> PoolSize:
     """The pool that `config` leaves for KV of its policy on each rank.
 

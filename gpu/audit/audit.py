@@ -13,15 +13,33 @@ from ..twin.content import ContentShape
 from .claims import Claims, Flags, claims_of
 from .contents import NOTHING, Codes, Layer, TokenIndex
 from .findings import Findings
+from .group_replay import GroupReplay
 from .parts import PARTS, PARTS_OF_OTHERS, RULES, PoolRules, part_of_slots, recount
 from .planned import Key, PlannedTokens, in_words
 from .replay import Replay, StepWork
 from .slot_checks import SlotChecks
+from .tables import GONE, Table
+
+
+@dataclass(frozen=True)
+class LayerGroup:
+    """Layers that have the same block tables, by number, in the order of their pools.
+
+    `window`: tokens in front of which its tables have nothing, 0 if they have everything. `token_slots`: slots of a
+    token by the recorder, of which a block has as many as the largest group's tokens take.
+    """
+
+    layers: tuple[int, ...]
+    window: int = 0
+    token_slots: int = 1
 
 
 @dataclass(frozen=True)
 class AuditSetting:
-    """What is audited. `block_slots`: slots of what the log counts, a block or a single slot."""
+    """What is audited. `block_slots`: slots of what the log counts, a block or a single slot.
+
+    A slot has one token, whatever the recorder's are. Without `groups` all layers have the same tables.
+    """
 
     policy: str
     num_slots: int
@@ -34,6 +52,7 @@ class AuditSetting:
     reuses_prefixes: bool = False  # what a sequence leaves of its prompt may serve others
     reuses_answers: bool = False  # all that it leaves may
     whole_batch: bool = False  # finished members keep their memory until the last one ends
+    groups: tuple[LayerGroup, ...] = ()
 
 
 class Audit:
@@ -52,18 +71,22 @@ class Audit:
         layers: Sequence[Layer],
         host_layers: Callable[[], Sequence[torch.Tensor]] = list,
     ) -> None:
-        """`layers`: K and V pool of each layer, [num_blocks, block_slots, kv_heads, head_dim].
+        """`layers`: K and V pool of each layer of a group, [num_blocks, block_slots, kv_heads, head_dim].
 
         `host_layers` gives the host's of the moment, [num_blocks, 2, block_slots, kv_heads, head_dim].
         """
         self._setting = setting
         self._layers, self._host_layers = layers, host_layers
-        self._index = TokenIndex(shape, str(layers[0][0].device))
+        groups = setting.groups or (LayerGroup(tuple(range(shape.num_layers))),)
+        self._groups = groups
+        device = str(layers[0][0].device)
+        self._index = TokenIndex(shape, device, [group.layers for group in groups])
         self._planned = PlannedTokens(
-            trace, setting.max_model_len, setting.max_tokens, setting.branch_outputs
+            trace, setting.max_model_len, setting.max_tokens, setting.branch_outputs, len(groups)
         )
         self.findings = Findings()
-        self._replay = Replay(
+        keeps_places = len(groups) > 1 or groups[0].window > 0
+        self._replay = (GroupReplay if keeps_places else Replay)(
             log,
             setting.num_slots,
             setting.block_slots,
@@ -84,18 +107,34 @@ class Audit:
         self._replay.follow()
         if not self._setting.keeps_kv:
             return
-        work = list(work)
+        work = [
+            (row, branch + group, first, num)
+            for row, branch, first, num in work
+            for group in range(len(self._groups))
+        ]
         self._replay.compute(step, work)
-        for row, branch, _, _ in work:
+        for row, branch, first, _ in work:
             table = self._replay.tables.get((row, branch))
             if table is None:
                 continue
+            self._check_sight((row, branch), table, first)
             end = self._planned.end((row, branch))
             room = len(table.units) * self._setting.block_slots
             if table.written > end:
                 self._say("past the end", in_words((row, branch)), f"at most {end}", table.written)
             if table.written > room:
                 self._say("room", in_words((row, branch)), f"at most {room}", table.written)
+
+    def _check_sight(self, key: Key, table: Table, first: int) -> None:
+        """Whatever a window sees from position `first` of a table is in it."""
+        if len(self._groups) == 1 and not self._groups[0].window:
+            return
+        window, size = self._groups[key[1]].window, self._setting.block_slots
+        oldest, end = max(0, first - window + 1) // size if window else 0, -(-first // size)
+        units = [*table.units[oldest:end], GONE]
+        if len(units) <= end - oldest or GONE in units[:-1]:
+            place = oldest + units.index(GONE)
+            self._say("sight", f"position {place * size} of {in_words(key)}", "a unit", "none")
 
     def _reusable_tokens(self, row: int) -> int:
         """Leading tokens of a row that may serve others when it has left them."""
@@ -142,9 +181,15 @@ class Audit:
         self._checks.unheld(claims, self._classify())
 
     def _classify(self) -> Codes:
-        replay = self._replay
-        expected = [replay.tokens_of(key) for key in replay.tables]
-        self._index.learn(np.concatenate([replay.left[replay.left != NOTHING], *expected]))
+        replay, has_groups = self._replay, len(self._groups) > 1
+        of_slot = np.repeat(replay.group_of, self._setting.block_slots)
+        for group in range(len(self._groups)):
+            is_left = replay.left != NOTHING
+            if has_groups:
+                is_left &= of_slot == group
+            keys = [key for key in replay.tables if key[1] == group or not has_groups]
+            expected = [replay.tokens_of(key) for key in keys]
+            self._index.learn(np.concatenate([replay.left[is_left], *expected]), group)
         return self._index.classify(self._layers)
 
     def _check_tables(self, tables: Mapping[Key, Codes]) -> None:
@@ -153,7 +198,9 @@ class Audit:
         for key, read in tables.items():
             units = self._replay.tables[key].units if key in self._replay.tables else []
             differing = [
-                at for at, unit in enumerate(read.tolist()) if units[at : at + 1] != [unit]
+                at
+                for at, unit in enumerate(read.tolist())
+                if units[at : at + 1] not in ([unit], [GONE])
             ]
             for at in differing[:1]:
                 expected = units[at] if at < len(units) else "nothing"
@@ -171,6 +218,13 @@ class Audit:
                 held = f"{len(table.units)} units"
                 self._say("leak", in_words(key), "nothing held by who has finished", held)
         return [0 if is_over else end for end, is_over in zip(ends, over, strict=True)]
+
+    def _sizes(self) -> Codes:
+        """Slots by the recorder of a token in each slot."""
+        sizes = np.array([group.token_slots for group in self._groups])
+        if len(sizes) == 1:
+            return np.repeat(sizes, self._setting.num_slots)
+        return np.repeat(sizes[self._replay.group_of], self._setting.block_slots)
 
     def _check_parts(
         self,
@@ -204,6 +258,8 @@ class Audit:
         counted = recount(
             part_of_slots(claims, holds, before, ends, asked, setting.num_slots),
             is_cached,
+            self._sizes(),
+            max(group.token_slots for group in self._groups),
             setting.policy,
             planned,
             setting.max_model_len,

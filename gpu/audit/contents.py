@@ -7,6 +7,7 @@ import numpy.typing as npt
 import torch
 
 from ..twin.content import ContentShape, Ids, TokenContent
+from .planned import in_group
 from .poison import is_poison, poison_word, words_of
 
 Layer = tuple[torch.Tensor, torch.Tensor]  # K and V pool
@@ -31,24 +32,33 @@ class TokenIndex:
     anything that was executed.
     """
 
-    def __init__(self, shape: ContentShape, device: str) -> None:
+    def __init__(
+        self, shape: ContentShape, device: str, groups: Sequence[Sequence[int]] = ()
+    ) -> None:
+        """`groups`: layers of `shape` that have the same block tables, in the order of their pools.
+
+        A slot is one group's at a time: pools beyond the layers of its group must be poison. Without them all
+        layers are one group.
+        """
+        self._groups = groups or (range(shape.num_layers),)
+        self._num_places = max(map(len, self._groups))
         self._shape = shape
         self._device = device
         self._content = TokenContent(shape, device)
         self._ids: Ids = np.zeros(0, dtype=np.int64)  # sorted
-        # [number of ids, 2 x layers]: K and V of layer 0, of layer 1, ...
-        self._prints: Codes = np.zeros((0, 2 * shape.num_layers), dtype=np.int64)
+        # [number of ids, 2 x pools]: K and V of a group's layer 0, of its layer 1, ...
+        self._prints: Codes = np.zeros((0, 2 * self._num_places), dtype=np.int64)
         self._by_print: Codes = np.zeros(0, dtype=np.int64)  # places of ids, sorted by layer 0's K
 
-    def learn(self, ids: Ids) -> None:
-        """From now on these tokens are found, too."""
+    def learn(self, ids: Ids, group: int = 0) -> None:
+        """From now on these tokens are found, too, in slots of a group, given as its codes (`in_group`)."""
         new = np.setdiff1d(ids, self._ids)
         if not len(new):
             return
         assert not np.isin(new, (POISON, MIXED, NOTHING)).any(), "an id that stands for no token"
         shape = self._shape
         step = max(1, _CHUNK_ELEMENTS // (shape.num_layers * shape.num_kv_heads * shape.head_dim))
-        prints = [self._expected(new[at : at + step]) for at in range(0, len(new), step)]
+        prints = [self._expected(new[at : at + step], group) for at in range(0, len(new), step)]
         known = np.concatenate([self._ids, new])
         order = np.argsort(known)
         self._ids = known[order]
@@ -57,18 +67,22 @@ class TokenIndex:
         ordered = self._prints[self._by_print, 0]
         assert (ordered[1:] != ordered[:-1]).all(), "two tokens have the same K in layer 0"
 
-    def _expected(self, ids: Ids) -> Codes:
+    def _expected(self, codes: Ids, group: int) -> Codes:
+        ids = in_group(codes, -group)
         on_device = torch.from_numpy(ids).to(self._device)
         columns = []
-        for layer in range(self._shape.num_layers):
+        for layer in self._groups[group]:
             for kind in _KINDS:
                 rows = self._content.of(on_device, kind, slice(layer, layer + 1))
                 words = rows.reshape(len(ids), -1).view(torch.int64)
                 columns.append(_fingerprints(words).cpu().numpy())
+        poisoned = torch.full_like(words[:1], poison_word(self._shape.dtype))
+        padding = np.repeat(_fingerprints(poisoned).cpu().numpy(), len(ids))
+        columns += [padding] * (2 * self._num_places - len(columns))
         return np.stack(columns, axis=1)
 
     def classify(self, layers: Sequence[Layer]) -> Codes:
-        """Id of the token, POISON or MIXED, of each slot: [num_slots].
+        """Code of the token, POISON or MIXED, of each slot: [num_slots].
 
         `layers`: the pools of each layer, contiguous, [num_blocks, block_size, kv_heads, head_dim].
         """

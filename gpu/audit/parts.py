@@ -131,6 +131,8 @@ def part_of_slots(
 def recount(
     parts: np.ndarray,
     is_cached: Flags,
+    sizes: np.ndarray,
+    whole: int,
     policy: str,
     planned: PlannedTokens,
     max_model_len: int,
@@ -138,8 +140,11 @@ def recount(
     watermark_slots: int,
     refused: tuple[int, int] | None,
 ) -> dict[str, int]:
-    """Slots of each part, by name.
+    """Slots of each part, by name, as the recorder counts them.
 
+    Where groups of layers are of different sizes, a slot of a block is `whole` of the recorder's, of which a token of
+    the group that has the block takes `sizes` ([num_slots]) and the rest is rounding; `block_slots` and
+    `watermark_slots` are in those of blocks.
     `refused`: (row, known tokens) of the head of the queue, if the last plan refused it for memory.
     """
     rules, external = RULES.get(policy, PoolRules()), 0
@@ -154,13 +159,14 @@ def recount(
             external = min(num_free, watermark_slots)
         else:
             external = too_short(is_free, rules.need(*lengths, known, max_model_len), rules.aligned)
-    held = np.bincount(parts, minlength=_LIVE + 1).tolist()
+    held = np.bincount(parts, sizes, minlength=_LIVE + 1).astype(np.int64).tolist()
+    held[_ROUNDING] += int((whole - sizes)[parts > 0].sum()) + whole * num_null_slots
     return {
         "live": held[_LIVE],
         "reserved": held[_RESERVED],
         "internal": held[_INTERNAL],
-        "rounding": held[_ROUNDING] + num_null_slots,
-        "cached": int(is_cached.sum()),
-        "external": external,
-        "free": num_free - external,
+        "rounding": held[_ROUNDING],
+        "cached": int(is_cached.sum()) * whole,
+        "external": external * whole,
+        "free": (num_free - external) * whole,
     }

@@ -9,6 +9,7 @@ from kvtwin.traces import Trace
 from ..twin.content import Ids, TokenIds
 
 Key = tuple[int, int]  # row of the trace, branch
+_GROUP = 0x9B05688C2B3E6C1F  # an odd word, which multiples of are far apart
 
 
 class PlannedTokens:
@@ -24,8 +25,14 @@ class PlannedTokens:
         max_model_len: int,
         max_tokens: int | None,
         branch_outputs: Sequence[Sequence[int]] = (),
+        num_groups: int = 1,
     ) -> None:
-        """`branch_outputs`: by row, tokens of its sequences, where a request has several."""
+        """`branch_outputs`: by row, tokens of its sequences, where a request has several.
+
+        `num_groups`: of layers. With more than one, the branch of a key is a group, for which the one sequence of a
+        request has a table, and ids are codes of that group.
+        """
+        self._has_groups = num_groups > 1
         self._token_ids = TokenIds(trace)
         self._ids: dict[Key, Ids] = {}
         self._branch_outputs = branch_outputs
@@ -43,14 +50,18 @@ class PlannedTokens:
 
     def end(self, key: Key) -> int:
         """E of a sequence, in tokens."""
-        row, branch = key
+        row, branch = key[0], 0 if self._has_groups else key[1]
         num_output = self._branch_outputs[row][branch] if branch else self.num_output_tokens[row]
         return self.num_prompt_tokens[row] + num_output - 1
 
     def ids(self, key: Key) -> Ids:
         """Ids of the tokens at positions 0 to E, that one included."""
         if key not in self._ids:
-            self._ids[key] = self._token_ids.of(*key, self.end(key) + 1)
+            (row, branch), num_tokens = key, self.end(key) + 1
+            if self._has_groups:
+                self._ids[key] = in_group(self._token_ids.of(row, 0, num_tokens), branch)
+            else:
+                self._ids[key] = self._token_ids.of(row, branch, num_tokens)
         return self._ids[key]
 
     def where(self, token: int) -> str:
@@ -60,6 +71,13 @@ class PlannedTokens:
             if len(positions):
                 return f"{in_words(key)} position {positions[0]}"
         return "a token of nobody"
+
+
+def in_group(ids: Ids, group: int) -> Ids:
+    """Codes of tokens as a group of layers has them: different for each group, ids themselves for the first one."""
+    word = group * _GROUP % (1 << 64)
+    codes: Ids = ids + np.uint64(word).astype(np.int64)
+    return codes
 
 
 def in_words(key: Key) -> str:

@@ -37,6 +37,9 @@ class Replay:
         self._tokens = tokens
         self._reusable = reusable
         self.block_slots = block_slots
+        self.group_of = np.zeros(
+            num_slots // block_slots, dtype=np.int64
+        )  # branch that had a unit last
         self.tables: dict[Key, Table] = {}
         self._refs = np.zeros(num_slots // block_slots, dtype=np.int64)
         self._host_refs = np.zeros(0, dtype=np.int64)  # grows with the blocks that are named
@@ -66,6 +69,10 @@ class Replay:
             do = getattr(self, f"_{log.actions[at]}")
             do(log.steps[at], key, log.firsts[at], log.nums[at], log.sources[at])
         self._at = len(log.steps)
+        self._settle()
+
+    def _settle(self) -> None:
+        """The log has been followed: tables close up."""
         for key in self._shrunk:
             if key in self.tables:
                 units = self.tables[key].units
@@ -130,20 +137,33 @@ class Replay:
         keys += [s.key for s in self.pending if s.first <= unit < s.first + s.num]
         return f"held by {', '.join(map(in_words, keys)) or 'nobody'}"
 
+    def _begin(self, row: int) -> None:
+        """A request is admitted, or goes on with what others have."""
+
+    def _end(self, key: Key) -> None:
+        written = self.tables.pop(key).written
+        self.most_known[key[0]] = max(self.most_known.get(key[0], 0), written + 1)
+
     def _grant(self, step: int, key: Key, first: int, num: int, source: int) -> None:
+        self._begin(key[0])
+        self._join(step, key, first, num)
+
+    def _join(self, step: int, key: Key, first: int, num: int) -> None:
         if self._take(step, key, self._refs, first, num):
             self.tables.setdefault(key, Table(since=step)).units += range(first, first + num)
+            self.group_of[first : first + num] = key[1]
 
     def _extend(self, step: int, key: Key, first: int, num: int, source: int) -> None:
         if any(s.first < first + num and first < s.first + s.num for s in self.pending):
             self.pending.clear()  # compaction that moves nothing packs over the sources all the same
-        self._grant(step, key, first, num, source)
+        self._join(step, key, first, num)
 
     def _share(self, step: int, key: Key, first: int, num: int, source: int) -> None:
         """Units that others hold, or that somebody left, join a table.
 
         A sequence has in common with another of its request whatever that one has computed there.
         """
+        self._begin(key[0])
         table, size = self.tables.setdefault(key, Table(since=step)), self.block_slots
         for other, parent in self.tables.items():
             if other[0] == key[0] and other != key and first in parent.units:
@@ -157,6 +177,7 @@ class Replay:
         self._refs[first : first + num] += 1
         self.left[self.slots(first, num)] = NOTHING
         table.units += range(first, first + num)
+        self.group_of[first : first + num] = key[1]
 
     def _find(self, step: int, key: Key, first: int, num: int) -> int | None:
         """Place of a run in the table of a sequence."""
@@ -192,10 +213,12 @@ class Replay:
         if at is None:
             return
         self._drop(key, at, num)
-        table = self.tables[key]
-        if all(unit == GONE for unit in table.units):
-            del self.tables[key]
-            self.most_known[key[0]] = max(self.most_known.get(key[0], 0), table.written + 1)
+        if all(unit == GONE for unit in self.tables[key].units):
+            self._emptied(key)
+
+    def _emptied(self, key: Key) -> None:
+        """A table has lost its last unit."""
+        self._end(key)
 
     def _move(self, step: int, key: Key, first: int, num: int, source: int) -> None:
         """A sequence's run goes elsewhere: with more room, by a copy; or as it is, by compaction."""

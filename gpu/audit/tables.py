@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 from .planned import Key
 
-GONE = -1  # a unit that has left its table, which closes up once the log has been followed
+# A unit that has left its table, which closes up once the log has been followed, unless tables keep places.
+GONE = -1
 
 
 @dataclass

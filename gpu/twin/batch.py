@@ -13,10 +13,10 @@ Int32 = npt.NDArray[np.int32]
 class Batch:
     """Sequences one behind the other; those that compute several tokens come before those with one.
 
-    `ids` (int64), `slots` (int64): [num_tokens]. `tables`: int32 [num_seqs, max_blocks], what stands
-    behind a sequence's context is never read. `starts`: int32 [num_seqs + 1], where each sequence's
-    tokens begin. `context_lens`: int32 [num_seqs], the new tokens included. `num_prefills`: how many
-    sequences compute several tokens.
+    `ids`: int64 [num_tokens]. `slots`: int64 [num_groups, num_tokens], of each group of layers. `tables`: int32
+    [num_groups, num_seqs, max_blocks], what stands behind a sequence's context, or in front of a group's window, is
+    never read. `starts`: int32 [num_seqs + 1], where each sequence's tokens begin. `context_lens`: int32 [num_seqs],
+    the new tokens included. `num_prefills`: how many sequences compute several tokens.
     """
 
     ids: Int64
@@ -44,13 +44,13 @@ def make_batch(
     positions = token_positions(firsts, nums, starts)
     owners = np.repeat(np.arange(len(nums)), nums)
     blocks, offsets = np.divmod(positions, block_slots)
-    slots = tables[owners, blocks].astype(np.int64) * block_slots + offsets
+    slots = tables[:, owners, blocks].astype(np.int64) * block_slots + offsets
     context_lens = firsts + nums
     width = -(-int(context_lens.max(initial=0)) // block_slots)
     return Batch(
         ids,
         slots,
-        np.ascontiguousarray(tables[:, :width]),
+        np.ascontiguousarray(tables[:, :, :width]),
         starts.astype(np.int32),
         context_lens.astype(np.int32),
         num_prefills,

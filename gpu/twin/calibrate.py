@@ -6,6 +6,7 @@ from time import monotonic
 import numpy as np
 import torch
 
+from kvtwin.sim import BlockGroups
 from kvtwin.sim.calibration import Fit, Samples, fit_steps
 from kvtwin.sim.cost import CostModel
 from kvtwin.sim.fit_record import FitRecord
@@ -15,6 +16,7 @@ from .batch import Batch, make_batch
 from .clock import timed_ns
 from .content import ContentShape, TokenContent
 from .grid import GridStep
+from .layers import executed_layers, step_layers
 from .pool import DevicePool
 from .step import put_on_device, run_step
 
@@ -71,6 +73,7 @@ class _Bench:
     ) -> None:
         self._backend, self._block_size = backend, block_size
         self._content = TokenContent(shape, backend.device)
+        self._layers = executed_layers(shape, BlockGroups())
         # Every sequence may have a block that it fills with one token only.
         num_blocks = max(
             sum(
@@ -91,7 +94,7 @@ class _Bench:
         out = torch.empty_like(tensors.query)
         num = step.moved_slots
         duration_ns = timed_ns(lambda: pool.move(0, num, num), device) if num else 0
-        layers, ops = pool.layers, self._backend.ops
+        layers, ops = step_layers(self._layers, pool.layers), self._backend.ops
         return duration_ns + timed_ns(lambda: run_step(layers, tensors, ops, out), device)
 
     def _batch(self, step: GridStep) -> Batch:
@@ -109,7 +112,7 @@ class _Bench:
         for row, (begin, num) in enumerate(zip(begins, num_blocks, strict=True)):
             tables[row, :num] = free[begin : begin + num]
         ids = self._generator.integers(-(2**63), 2**63, int(nums.sum()), dtype=np.int64)
-        return make_batch(ids, tables, firsts, nums, self._block_size, int((nums > 1).sum()))
+        return make_batch(ids, tables[None], firsts, nums, self._block_size, int((nums > 1).sum()))
 
 
 def calibrated_cost(

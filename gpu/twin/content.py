@@ -106,13 +106,17 @@ def _mixed(number: int) -> int:
 
 @dataclass(frozen=True)
 class ContentShape:
-    """What K, V and queries of a model look like, in the layers that are executed."""
+    """What K, V and queries of a model look like, in the layers that are executed.
+
+    `windows`: tokens that a position attends to in each layer, itself included, 0: all; empty if all layers do.
+    """
 
     num_layers: int
     num_heads: int
     num_kv_heads: int
     head_dim: int
     dtype: torch.dtype
+    windows: tuple[int, ...] = ()
 
 
 class TokenContent:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from kvtwin.sim import Assembly, RunConfig, assemble, find_model
+from kvtwin.sim import Assembly, RunConfig, assemble, find_model, find_policy, layer_groups
 from kvtwin.traces import Trace, UserError
 
 from ..audit.poison import WORD_BYTES
@@ -15,6 +15,7 @@ from ..check.backends import Backend
 from .content import ContentShape
 from .driver import drive
 from .executor import Clock, DeviceExecutor, Observer
+from .layers import pool_shape, windows_of
 
 # By kv_cache_dtype. auto is 16 bits, as in the simulation.
 _DTYPES = {"auto": torch.float16, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -29,7 +30,8 @@ def content_shape(
 ) -> ContentShape:
     """The shape of `config.model`, with what is not None in its place.
 
-    Raises UserError where the kernels cannot hold its KV, slots cannot be audited, or heads do not divide.
+    Raises UserError where the kernels cannot hold its KV, slots cannot be audited, heads do not divide, or
+    `config.policy` keeps groups of layers of which not each has one.
     """
     model = find_model(config.model)
     if config.tensor_parallel_size > 1:
@@ -46,13 +48,24 @@ def content_shape(
             f"{model.name} keeps a latent instead of K and V, which the kernels do not hold; "
             "to execute, use another --model, or give --heads and --head-dim"
         )
-    heads = num_heads or model.num_heads
+    heads, groups = num_heads or model.num_heads, layer_groups(config)
+    num_layers, num_groups = num_layers or model.num_layers, len(groups.windows)
+    if (
+        num_layers < num_groups
+        and find_policy(config.policy).groups_layers
+        and not config.disable_hybrid_kv_cache_manager
+    ):
+        raise UserError(
+            f"--layers is {num_layers}; {config.policy} keeps the layers of {model.name} in {num_groups} groups, of "
+            f"which each must have one: use --layers {num_groups} or more"
+        )
     shape = ContentShape(
-        num_layers or model.num_layers,
+        num_layers,
         heads,
         num_kv_heads or (heads if num_heads else model.num_kv_heads),
         head_dim or model.head_dim,
         _DTYPES[config.kv_cache_dtype],
+        windows_of(groups, num_layers),
     )
     if shape.num_heads % shape.num_kv_heads:
         raise UserError(
@@ -107,13 +120,10 @@ def execute(
     `observe` makes those who look at every step. Raises UserError for what the user can mend.
     """
     assembly = assemble(trace, config, snapshots=True, decisions=True, paranoid=paranoid)
-    if not assembly.pool.groups.has_one_table:
-        raise UserError(
-            f"{config.policy} keeps windows of {config.model} in block tables of their own, which are not executed; "
-            "use --disable-hybrid-kv-cache-manager, or a --model that has layers without a window"
-        )
     if assembly.policy.keeps_kv:
-        _check_memory(assembly.pool.num_slots, shape, backend.device)
+        groups = assembly.pool.groups
+        num_slots = assembly.pool.num_slots // groups.block_token_slots
+        _check_memory(num_slots, pool_shape(shape, groups), backend.device)
     executor = DeviceExecutor(assembly, shape, backend, clock)
     executor.observers += observe(assembly, executor)
     end_ns = drive(assembly.engine, executor, clock)

@@ -16,10 +16,11 @@ from .batch import Batch, Int64, make_batch
 from .clock import timed_ns
 from .content import ContentShape, Ids, TokenContent, TokenIds
 from .follower import DecisionFollower
+from .layers import executed_layers, pool_shape, step_layers
 from .pool import DevicePool
 from .scratch import Scratch
 from .step import put_on_device, run_step
-from .tables import Key, in_words
+from .tables import Key, in_words, table_key
 
 
 class Clock(Protocol):
@@ -70,15 +71,20 @@ class StepTime:
 
 @dataclass(frozen=True)
 class UnwrittenHit:
-    """Positions that a sequence was said to find in the pool when step number `step` began, and nobody had written."""
+    """Positions that a sequence was said to find in the pool when step number `step` began, and nobody had written.
+
+    `group`: of layers, in whose table.
+    """
 
     step: int
     key: Key
+    group: int
     positions: Int64
 
     def __str__(self) -> str:
+        table = table_key(self.key, self.group)
         return (
-            f"step {self.step}, {in_words(*self.key)}: {len(self.positions)} of the tokens found in the pool, "
+            f"step {self.step}, {in_words(*table)}: {len(self.positions)} of the tokens found in the pool, "
             f"the first at position {self.positions[0]}, were never written; computed now"
         )
 
@@ -106,9 +112,16 @@ class DeviceExecutor:
         self._token_ids = TokenIds(assembly.trace)
         self._ids: defaultdict[int, dict[Key, Ids]] = defaultdict(dict)  # by row
         self.memory: DecisionFollower | Scratch
+        groups = pool.groups
+        self._layers = executed_layers(shape, groups)
         if policy.keeps_kv:
-            kv = DevicePool(shape, pool.num_slots, policy.block_slots, backend.device)
-            self.memory = DecisionFollower(assembly.log, policy, kv, backend, self._inherit)
+            kv = DevicePool(
+                pool_shape(shape, groups),
+                pool.num_slots // groups.block_token_slots,
+                policy.block_slots // groups.block_token_slots,
+                backend.device,
+            )
+            self.memory = DecisionFollower(assembly.log, policy, groups, kv, backend, self._inherit)
         else:
             self.memory = Scratch(shape, pool.block_size, backend.device)
         self.heirs: set[Key] = set()  # sequences that went on from another one of their request
@@ -138,7 +151,7 @@ class DeviceExecutor:
         # Whatever is not computed shows.
         out = torch.full_like(step.query, torch.nan)
         measured_ns += self._write_missing(keys, batch, firsts)
-        layers, ops = memory.pool.layers, self._backend.ops
+        layers, ops = step_layers(self._layers, memory.pool.layers), self._backend.ops
         measured_ns += timed_ns(lambda: run_step(layers, step, ops, out), self._backend.device)
         memory.stored(keys, batch)
         self.times.append(StepTime(start_ns, totals_of(plan), measured_ns))
@@ -157,19 +170,22 @@ class DeviceExecutor:
         Returns the nanoseconds that it took.
         """
         duration_ns, device = 0, self._backend.device
-        for key, positions in self.memory.unwritten(of, batch, firsts):
-            self.unwritten_hits.append(UnwrittenHit(len(self.times), key, positions))
+        for key, group, positions in self.memory.unwritten(of, batch, firsts):
+            self.unwritten_hits.append(UnwrittenHit(len(self.times), key, group, positions))
             ids = torch.from_numpy(self.ids_of(key, int(positions[-1]) + 1)[positions]).to(device)
-            slots = torch.from_numpy(self.memory.slots_of(key, positions)).to(device)
+            slots = torch.from_numpy(self.memory.slots_of(key, group, positions)).to(device)
             keys, values = self._content.of(ids, "key"), self._content.of(ids, "value")
-            duration_ns += timed_ns(partial(self._store, keys, values, slots), device)
+            duration_ns += timed_ns(partial(self._store, keys, values, group, slots), device)
         return duration_ns
 
-    def _store(self, keys: torch.Tensor, values: torch.Tensor, slots: torch.Tensor) -> None:
-        """K and V of tokens, [num_layers, num_tokens, num_kv_heads, head_dim], into their slots."""
-        layers = zip(keys, values, self.memory.pool.layers, strict=True)
-        for key, value, (k_pool, v_pool) in layers:
-            self._backend.ops.store_kv(key, value, k_pool, v_pool, slots)
+    def _store(
+        self, keys: torch.Tensor, values: torch.Tensor, group: int, slots: torch.Tensor
+    ) -> None:
+        """K and V of tokens, [num_layers, num_tokens, num_kv_heads, head_dim], into their slots of a group."""
+        layers = step_layers(self._layers, self.memory.pool.layers)
+        for key, value, layer in zip(keys, values, layers, strict=True):
+            if layer.group == group:
+                self._backend.ops.store_kv(key, value, layer.k_pool, layer.v_pool, slots)
 
     def _batch(self, keys: list[Key], firsts: Int64, nums: Int64) -> Batch:
         ends = (firsts + nums).tolist()

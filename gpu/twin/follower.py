@@ -1,20 +1,22 @@
 """Carries out what the memory manager decided, in its order: tables, copies, and poison where content ends."""
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import product
 from typing import Any
 
 import numpy as np
 import torch
 
-from kvtwin.sim import Policy
+from kvtwin.sim import BlockGroups, Policy
 from kvtwin.sim.decisions import Decisions
 
 from ..arguments.swaps import SwapMove
 from ..check import Backend
 from .batch import Batch, Int32, Int64
 from .clock import timed_ns
+from .group_tables import GroupTables
 from .pool import DevicePool, HostPool
-from .tables import BlockTables, Key
+from .tables import BlockTables, Key, table_key
 
 Inherit = Callable[[Key, Key, int, int], None]  # (sequence, ancestor, first position, end)
 
@@ -31,16 +33,21 @@ class DecisionFollower:
         self,
         log: Decisions,
         policy: Policy,
+        groups: BlockGroups,
         pool: DevicePool,
         backend: Backend,
         inherit: Inherit,
     ) -> None:
-        """`inherit`: told when a sequence shares what another one of its request has computed."""
+        """`groups`: of layers, that have tables of their own; `pool` has a token in one slot of its block, whatever
+        the policy's unit. `inherit`: told when a sequence shares what another one of its request has computed.
+        """
         self.pool = pool
         self.released: list[
             Key
         ] = []  # sequences that have lost all they held; the reader empties it
-        self._tables = BlockTables()
+        self._tables = BlockTables() if groups.has_one_table else GroupTables()
+        self._num_groups = len(groups.windows)
+        self._token_slots = groups.block_token_slots
         self._log, self._policy, self._inherit = log, policy, inherit
         self._ops, self._device = backend.ops, backend.device
         self._num_computed: dict[Key, int] = {}  # positions with KV
@@ -58,8 +65,9 @@ class DecisionFollower:
         self._firsts: Mapping[Key, int] = {}
         self._do: dict[str, Callable[[Key, int, int, int], None]] = {
             "grant": self._grant,
-            "extend": self._grant,
+            "extend": self._extend,
             "share": self._share,
+            "skip": self._skip,
             "free": self._free,
             "move": self._move,
             "vacate": self._vacate,
@@ -79,31 +87,43 @@ class DecisionFollower:
         self._written[batch.slots] = True
         self._num_computed.update(zip(keys, batch.context_lens.tolist(), strict=True))
 
-    def unwritten(self, keys: list[Key], batch: Batch, firsts: Int64) -> list[tuple[Key, Int64]]:
-        """Positions in front of what a sequence computes that nobody has written, nor will in this step.
+    def unwritten(
+        self, keys: list[Key], batch: Batch, firsts: Int64
+    ) -> list[tuple[Key, int, Int64]]:
+        """Positions in front of what a sequence computes that nobody has written, nor will in this step, by group.
 
         Only of sequences that have just been given what others wrote; vLLM V1 by priority can give
         what was never computed (docs/vllm_v1.md).
         """
-        found: list[tuple[Key, Int64]] = []
-        for place, key in enumerate(keys):
-            if key not in self._shared:
+        found: list[tuple[Key, int, Int64]] = []
+        for (place, key), group in product(enumerate(keys), range(self._num_groups)):
+            table = table_key(key, group)
+            if table not in self._shared:
                 continue
-            self._shared.discard(key)
-            slots = self.slots_of(key, np.arange(firsts[place]))
-            missing = np.flatnonzero(~self._written[slots] & ~np.isin(slots, batch.slots))
+            self._shared.discard(table)
+            is_held = np.repeat(self._tables.is_held(table), self._block_slots)[: firsts[place]]
+            positions = np.flatnonzero(is_held)
+            slots = self.slots_of(key, group, positions)
+            missing = positions[~self._written[slots] & ~np.isin(slots, batch.slots[group])]
             if len(missing):
-                found.append((key, missing))
+                found.append((key, group, missing))
         return found
 
-    def slots_of(self, key: Key, positions: Int64) -> Int64:
+    def slots_of(self, key: Key, group: int, positions: Int64) -> Int64:
         """Slots of positions of a sequence."""
         blocks, offsets = np.divmod(positions, self._block_slots)
-        return self._tables.of(key)[blocks].astype(np.int64) * self._block_slots + offsets
+        ids = self._tables.of(table_key(key, group))[blocks]
+        return ids.astype(np.int64) * self._block_slots + offsets
 
     def tables_of(self, keys: list[Key], context_lens: Int64) -> Int32:
-        """Block tables for these contexts: [num_seqs, max_blocks]."""
-        return self._tables.rows(keys, -(-int(context_lens.max(initial=0)) // self._block_slots))
+        """Block tables for these contexts: [num_groups, num_seqs, max_blocks]."""
+        num_blocks = -(-int(context_lens.max(initial=0)) // self._block_slots)
+        return np.stack(
+            [
+                self._tables.rows([table_key(key, group) for key in keys], num_blocks)
+                for group in range(self._num_groups)
+            ]
+        )
 
     def follow(self, holders: Iterable[Any], firsts: Mapping[Key, int]) -> int:
         """Catch up with the log. Returns the nanoseconds that copies took.
@@ -121,6 +141,8 @@ class DecisionFollower:
                 moved.append((key, (int(ids[0]), len(ids))))
             self._do[action](key, first, num, log.sources[at])
         self._num_followed = len(log.steps)
+        for key in self._tables.end():
+            self._forget(key)
         if moved:
             # Until the step commits a single move keeps its source; what compaction has left is free.
             runs = {(seq.row, getattr(seq, "branch", 0)): self._policy.runs(seq) for seq in holders}
@@ -138,6 +160,10 @@ class DecisionFollower:
         return slice(first * self._block_slots, (first + num) * self._block_slots)
 
     def _grant(self, key: Key, first: int, num: int, source: int) -> None:
+        self._tables.begin(key[0])
+        self._extend(key, first, num, source)
+
+    def _extend(self, key: Key, first: int, num: int, source: int) -> None:
         begin = len(self._tables.of(key)) * self._block_slots
         self._tables.append(key, first, num)
         self._num_tables[first : first + num] += 1
@@ -145,7 +171,13 @@ class DecisionFollower:
         num_found = min(max(self._firsts.get(key, 0) - begin, 0), num * self._block_slots)
         self._clear(slots.start + num_found, slots.stop)
 
+    def _skip(self, key: Key, first: int, num: int, source: int) -> None:
+        assert isinstance(self._tables, GroupTables), f"{key} has a block everywhere"
+        self._tables.begin(key[0])
+        self._tables.skip(key, num)
+
     def _share(self, key: Key, first: int, num: int, source: int) -> None:
+        self._tables.begin(key[0])
         for other in self._tables.of_request(key[0]):
             (places,) = np.nonzero(self._tables.of(other) == first)
             if len(places):
@@ -162,9 +194,13 @@ class DecisionFollower:
         self._num_tables[first : first + num] -= 1
         self._left.append((first, num))
         if key not in self._tables:
-            self._num_computed.pop(key, None)
-            self._shared.discard(key)
-            self.released.append(key)
+            self._forget(key)
+
+    def _forget(self, key: Key) -> None:
+        """It holds nothing any more."""
+        self._num_computed.pop(key, None)
+        self._shared.discard(key)
+        self.released.append(key)
 
     def _move(self, key: Key, first: int, num: int, source: int) -> None:
         ids = self._tables.of(key)
@@ -217,6 +253,7 @@ class DecisionFollower:
         cached = np.zeros(self.pool.num_slots, dtype=bool)
         if self._policy.reuses_prefixes:
             for first, num in self._policy.cached_runs():
+                first, num = first // self._token_slots, num // self._token_slots
                 cached[first : first + num] = True
         for first, num in left:
             slots = self._slots(first, num)

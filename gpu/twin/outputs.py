@@ -52,7 +52,7 @@ class OutputCheck:
     ) -> None:
         self._executor = executor
         self._token_ids = TokenIds(trace)
-        self._content = TokenContent(shape, "cpu")
+        self._content, self._windows = TokenContent(shape, "cpu"), shape.windows
         self._rows, self._every_steps = rows, every_steps
         self._log, self._num_read = log, 0
         # Requests of which something has been carried about, by what was done, until they compute.
@@ -108,9 +108,11 @@ class OutputCheck:
         keys, values = self._content.of(ids, "key"), self._content.of(ids, "value")
         queries = self._content.of(ids[-1:], "query")
         scale, tolerance, share = queries.shape[-1] ** -0.5, 0.0, 0.0
-        for layer, inputs in enumerate(zip(queries, keys, values, strict=True)):
-            (expected,) = attention(*(part.double().numpy() for part in inputs), scale=scale)
-            (plain,) = torch_attention(*inputs, scale=scale).double().numpy()
+        windows = self._windows or [0] * len(keys)
+        for layer, (window, *inputs) in enumerate(zip(windows, queries, keys, values, strict=True)):
+            exact = [part.double().numpy() for part in inputs]
+            (expected,) = attention(*exact, scale=scale, window=window)
+            (plain,) = torch_attention(*inputs, scale=scale, window=window).double().numpy()
             error = float(np.abs(plain - expected).max())
             allowed = allowed_error(error, float(np.abs(expected).max()), keys.dtype)
             distance = float(np.abs(found[layer] - expected).max())

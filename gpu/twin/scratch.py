@@ -26,7 +26,7 @@ class Scratch:
         return 0
 
     def tables_of(self, keys: list[Key], context_lens: Int64) -> Int32:
-        """Blocks for these contexts, one sequence behind the other: [num_seqs, max_blocks]."""
+        """Blocks for these contexts, one sequence behind the other: [1, num_seqs, max_blocks]."""
         size = self.pool.block_slots
         num_blocks = -(-context_lens // size)
         firsts = np.cumsum(num_blocks) - num_blocks
@@ -35,13 +35,15 @@ class Scratch:
             num_slots = 2 * self._num_used_slots
             self.pool = DevicePool(self._shape, num_slots, size, self._device)
         tables: Int32 = (firsts[:, None] + np.arange(num_blocks.max(initial=0))).astype(np.int32)
-        return tables
+        return tables[None]
 
-    def unwritten(self, keys: list[Key], batch: Batch, firsts: Int64) -> list[tuple[Key, Int64]]:
+    def unwritten(
+        self, keys: list[Key], batch: Batch, firsts: Int64
+    ) -> list[tuple[Key, int, Int64]]:
         """Nothing is found, so nothing is missing."""
         return []
 
-    def slots_of(self, key: Key, positions: Int64) -> Int64:
+    def slots_of(self, key: Key, group: int, positions: Int64) -> Int64:
         """Nobody keeps a slot."""
         raise AssertionError(f"{key} holds nothing between steps")
 

@@ -1,5 +1,6 @@
 """One engine step on real tensors: new KV is stored, then attention runs, layer after layer."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -8,15 +9,15 @@ import torch
 
 from .batch import Batch
 from .content import TokenContent
-
-Layers = list[tuple[torch.Tensor, torch.Tensor]]
+from .layers import StepLayer
 
 
 @dataclass(frozen=True)
 class StepTensors:
     """A batch on the device. `key`, `value`, `query`: [num_layers, num_tokens, heads, head_dim].
 
-    Prefills come first: `starts` and the first of `tables` and `context_lens` are theirs.
+    `slots` and tables have a row, or a table, for each group of layers. Prefills come first: `starts` and the first of
+    `tables` and `context_lens` are theirs.
     """
 
     key: torch.Tensor
@@ -44,34 +45,37 @@ def put_on_device(batch: Batch, content: TokenContent, device: str) -> StepTenso
         content.of(ids, "value"),
         content.of(ids, "query"),
         to_device(batch.slots),
-        to_device(batch.tables[:num]),
+        to_device(batch.tables[:, :num]),
         to_device(batch.starts[: num + 1]),
         to_device(batch.context_lens[:num]),
-        to_device(batch.tables[num:]),
+        to_device(batch.tables[:, num:]),
         to_device(batch.context_lens[num:]),
         batch.num_prefill_tokens,
     )
 
 
-def run_step(layers: Layers, step: StepTensors, ops: ModuleType, out: torch.Tensor) -> None:
+def run_step(
+    layers: Sequence[StepLayer], step: StepTensors, ops: ModuleType, out: torch.Tensor
+) -> None:
     """Store the new KV and attend to each sequence's own, in every layer, into `out`.
 
-    `layers`: the pool's (K, V). `ops`: `kernels` or `torch_ops`. `out`: like `step.query`. This is
-    what a step's duration is measured of; nothing in it waits for the device.
+    `ops`: `kernels` or `torch_ops`. `out`: like `step.query`. This is what a step's duration is measured of; nothing in
+    it waits for the device.
     """
     num_prefill_tokens, scale = step.num_prefill_tokens, step.query.shape[-1] ** -0.5
-    for number, (k_pool, v_pool) in enumerate(layers):
-        ops.store_kv(step.key[number], step.value[number], k_pool, v_pool, step.slots)
+    for number, (k_pool, v_pool, group, window) in enumerate(layers):
+        ops.store_kv(step.key[number], step.value[number], k_pool, v_pool, step.slots[group])
         query, result = step.query[number], out[number]
         if num_prefill_tokens:
             ops.paged_prefill(
                 query[:num_prefill_tokens],
                 k_pool,
                 v_pool,
-                step.prefill_tables,
+                step.prefill_tables[group],
                 step.prefill_starts,
                 step.prefill_lens,
                 scale=scale,
+                window=window,
                 out=result[:num_prefill_tokens],
             )
         if num_prefill_tokens < len(query):
@@ -79,8 +83,9 @@ def run_step(layers: Layers, step: StepTensors, ops: ModuleType, out: torch.Tens
                 query[num_prefill_tokens:],
                 k_pool,
                 v_pool,
-                step.decode_tables,
+                step.decode_tables[group],
                 step.decode_lens,
                 scale=scale,
+                window=window,
                 out=result[num_prefill_tokens:],
             )

@@ -1,10 +1,20 @@
 """Block tables of the sequences that hold slots, kept between steps and changed as the decisions say."""
 
 import numpy as np
+import numpy.typing as npt
 
 from .batch import Int32
 
 Key = tuple[int, int]  # (row, branch)
+
+
+def table_key(key: Key, group: int) -> Key:
+    """Under what the log has the block table of a sequence for a group of layers.
+
+    Of a request with several groups there is one sequence: its `branch` stands for the group.
+    """
+    row, branch = key
+    return row, branch + group
 
 
 def in_words(row: int, branch: int) -> str:
@@ -70,9 +80,24 @@ class BlockTables:
         if len(kept):
             self._lens[self._places[key]] = len(kept)
         elif key in self._places:
-            place = self._places.pop(key)
-            self._lens[place] = 0
-            self._free_places.append(place)
+            self._give_back(key)
+
+    def begin(self, row: int) -> None:
+        """A request is admitted: it has no tables."""
+
+    def end(self) -> list[Key]:
+        """What was to end has ended when its last block left."""
+        return []
+
+    def is_held(self, key: Key) -> npt.NDArray[np.bool_]:
+        """Which of the entries stand for a block."""
+        return np.ones(len(self.of(key)), dtype=bool)
+
+    def _give_back(self, key: Key) -> None:
+        """The sequence has no table any more."""
+        place = self._places.pop(key)
+        self._lens[place] = 0
+        self._free_places.append(place)
 
     def _take_place(self) -> int:
         if not self._free_places:

@@ -86,6 +86,9 @@ class Accounts:
             num_alone = sum(references[block] == 1 for block in table if block != NULL_BLOCK)
             self._count(group, num_alone)
             self._live += num_alone * self._size * self._token_slots[group]
+            num_skipped = table.count(NULL_BLOCK)
+            if self._log is not None and num_skipped:
+                self._log.add("skip", request.row, NULL_BLOCK, num_skipped, group)
             self._log_each("share", request, group, table)
 
     def stored(self, request: Request, group: int, begin: int, stored: Seq[bool]) -> None:

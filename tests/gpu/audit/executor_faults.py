@@ -40,7 +40,7 @@ def wrong_slot_mapping(patch: Patch) -> None:
 
     def change(batch: Batch, size: int) -> Batch:
         slots = batch.slots.copy()
-        slots[-1] = (slots[0] + 1) % 48
+        slots[:, -1] = (slots[:, 0] + 1) % 48
         return replace(batch, slots=slots)
 
     _change_batches(patch, change)
@@ -61,8 +61,8 @@ def swapped_ids(patch: Patch) -> None:
 
     def swapped(self: DecisionFollower, *args: Any) -> Any:
         tables = tables_of(self, *args)
-        if tables.shape[1] > 1:
-            tables[0, [0, 1]] = tables[0, [1, 0]]
+        if tables.shape[2] > 1:
+            tables[0, 0, [0, 1]] = tables[0, 0, [1, 0]]
         return tables
 
     patch.setattr(DecisionFollower, "tables_of", swapped)
@@ -147,7 +147,7 @@ def write_past_the_end(patch: Patch) -> None:
         row, branch, first, num = self.work_log[-1][-1].tolist()
         size, behind = self.memory.pool.block_slots, first + num
         block, offset = divmod(behind, size)
-        table = self.memory.tables_of([(row, branch)], np.array([behind]))[0]
+        table = self.memory.tables_of([(row, branch)], np.array([behind]))[0, 0]
         if offset:
             self.memory.pool.tensor[:, :, table[block], offset] = 1.0
         return ends_ns
@@ -243,7 +243,7 @@ def lost_store(patch: Patch) -> None:
 
     def change(batch: Batch, size: int) -> Batch:
         slots = batch.slots.copy()
-        slots[-1] = -1
+        slots[:, -1] = -1
         return replace(batch, slots=slots)
 
     _change_batches(patch, change)

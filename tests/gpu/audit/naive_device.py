@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from kvtwin.gpu.audit import Audit, AuditSetting
+from kvtwin.gpu.audit import Audit, AuditSetting, LayerGroup
 from kvtwin.gpu.audit.poison import poison
 from kvtwin.gpu.twin.content import ContentShape, TokenContent, TokenIds
 from kvtwin.sim import RunConfig, assemble
@@ -19,16 +19,23 @@ SHAPE = ContentShape(2, 2, 2, 4, torch.float16)
 class NaiveDevice:
     """Pools of two layers, tables as lists of slots, and poison wherever nothing is to be kept."""
 
-    def __init__(self, trace: Trace, assembly: Any, shape: ContentShape = SHAPE) -> None:
-        self.size = assembly.policy.block_slots
+    groups: tuple[LayerGroup, ...] = ()  # all layers have the same tables
+
+    def __init__(
+        self, trace: Trace, assembly: Any, shape: ContentShape = SHAPE, num_pools: int = 0
+    ) -> None:
+        # A token has one slot here, and as many of the policy's as it takes in the largest group.
+        self.token_slots = assembly.pool.groups.block_token_slots
+        self.size = assembly.policy.block_slots // self.token_slots
+        self.num_slots = assembly.policy.num_slots // self.token_slots
         self.policy, self.log = assembly.policy, assembly.log
         self.grants_hits = isinstance(assembly.policy, Slots)  # a place with what is found in it
         self.shape = shape
-        num_blocks = assembly.policy.num_slots // self.size
+        num_blocks = self.num_slots // self.size
         pool_shape = (num_blocks, self.size, shape.num_kv_heads, shape.head_dim)
         self.layers = [
             (torch.zeros(pool_shape, dtype=shape.dtype), torch.zeros(pool_shape, dtype=shape.dtype))
-            for _ in range(shape.num_layers)
+            for _ in range(num_pools or shape.num_layers)
         ]
         self.pools = [pool for layer in self.layers for pool in layer]
         self.by_slot = [pool.flatten(0, 1) for pool in self.pools]
@@ -39,7 +46,7 @@ class NaiveDevice:
         self.known: dict[Any, Any] = {}  # ids of the tokens of a sequence
         self.ids, self.content = TokenIds(trace), TokenContent(shape, "cpu")
         self.at = 0
-        self.poison(range(assembly.policy.num_slots))
+        self.poison(range(self.num_slots))
 
     def poison(self, slots: Any) -> None:
         poison(self.pools, [(slot, 1) for slot in slots])
@@ -61,7 +68,7 @@ class NaiveDevice:
             getattr(self, action)(key, slots, self.slots(log.sources[at], log.nums[at]))
         self.at = len(log.steps)
         for first, num in self.policy.free_runs():
-            self.poison(range(first, first + num))
+            self.poison(range(first // self.token_slots, (first + num) // self.token_slots))
 
     def grant(self, key: Any, slots: list[int], _: list[int]) -> None:
         if not self.grants_hits:
@@ -163,8 +170,8 @@ def audited_run(
     assert assembly.log is not None
     setting = AuditSetting(
         policy=policy_name or config.policy,
-        num_slots=assembly.policy.num_slots,
-        block_slots=assembly.policy.block_slots,
+        num_slots=device.num_slots,
+        block_slots=device.size,
         max_model_len=assembly.pool.max_model_len,
         max_tokens=config.max_tokens,
         watermark=(
@@ -175,8 +182,9 @@ def audited_run(
         reuses_prefixes=assembly.policy.reuses_prefixes,
         reuses_answers=getattr(assembly.policy, "reuses_answers", False),
         whole_batch=getattr(assembly.policy, "whole_batch", False),
+        groups=device.groups,
     )
-    audit = Audit(trace, assembly.log, setting, SHAPE, device.layers, lambda: device.host)
+    audit = Audit(trace, assembly.log, setting, device.shape, device.layers, lambda: device.host)
     executor, now_ns, step = CostExecutor(assembly.cost), 0, 0
     while True:
         plan = engine.plan(now_ns)

@@ -71,10 +71,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         run_step(layers, step, ops, out)
         assert not out.isnan().any()
         contexts = [*step.prefill_lens.tolist(), *step.decode_lens.tolist()]
-        seen.append((step.num_prefill_tokens, len(step.slots), sorted(contexts)))
+        seen.append((step.num_prefill_tokens, step.slots.shape[1], sorted(contexts)))
         for tables, lens in (
-            (step.prefill_tables, step.prefill_lens),
-            (step.decode_tables, step.decode_lens),
+            (step.prefill_tables[0], step.prefill_lens),
+            (step.decode_tables[0], step.decode_lens),
         ):
             owned = [table[: -(-num // 16)] for table, num in zip(tables, lens, strict=True)]
             blocks = torch.cat([*owned, torch.empty(0)]).tolist()

@@ -5,13 +5,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from twin_cases import grouped
 
 from kvtwin.gpu.twin.content import ContentShape
 from kvtwin.gpu.twin.executor import ExecutedStep
 from kvtwin.gpu.twin.foresight import foresee
 from kvtwin.gpu.twin.outputs import OutputCheck, largest_difference
 from kvtwin.gpu.twin.validate import Depth, validate_decisions
-from kvtwin.sim import RunConfig
+from kvtwin.sim import BlockGroups, RunConfig
 from kvtwin.sim.drive import drive
 from kvtwin.traces import Trace, TraceChunk
 
@@ -32,7 +33,10 @@ CASES = {
     "contiguous": {"num_gpu_blocks_override": 12, "compaction": True},
     "orca-pow2": {"num_gpu_blocks_override": 16},
     "vllm-v0": {"num_gpu_blocks_override": 16, "num_samples": 2, "preemption_mode": "swap"},
+    "vllm-v1": {"num_gpu_blocks_override": 16},
 }
+# Of vllm-v1: a window beside twice as many layers without one.
+GROUPS = BlockGroups((5, None), (1, 2))
 
 
 @pytest.mark.parametrize("policy", CASES)
@@ -50,6 +54,9 @@ def test_every_step_of_a_trace(
         cost="constant:1000000",
         **CASES[policy],
     )
+    shape = SHAPE
+    if policy == "vllm-v1":
+        shape = grouped(monkeypatch, GROUPS, 3)
     foresight = foresee(trace(), config, drive)
     outs: dict[str, list[torch.Tensor]] = {name: [] for name in on}
     checks = {}
@@ -62,13 +69,13 @@ def test_every_step_of_a_trace(
 
         monkeypatch.setattr(OutputCheck, "after_step", keep)
         found, execution, checks[name] = validate_decisions(
-            foresight, SHAPE, backend, EVERY_OUTPUT, paranoid=False
+            foresight, shape, backend, EVERY_OUTPUT, paranoid=False
         )
         assert found.passed, [*found.findings, *found.predictions]
         assert found.backend == name
         assert all(prediction.backend == name for prediction in found.predictions)
         assert execution.summary["num_finished"] == 8
-    assert (execution.summary["preemptions"] > 0) == (policy in ("paged", "vllm-v0"))
+    assert (execution.summary["preemptions"] > 0) == (policy in ("paged", "vllm-v0", "vllm-v1"))
     assert (execution.summary["moved_slots"] > 0) == (policy in ("contiguous", "vllm-v0"))
     assert ({"copy", "swap_out", "swap_in"} <= set(foresight.log.actions)) == (policy == "vllm-v0")
     interpreted, torchs = checks["triton-interpret"], checks["torch"]

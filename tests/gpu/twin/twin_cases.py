@@ -1,12 +1,15 @@
 """Traces and settings under which every policy has to work for its memory."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from kvtwin.gpu.twin.content import ContentShape
-from kvtwin.sim import RunConfig
+from kvtwin.gpu.twin.layers import windows_of
+from kvtwin.sim import BlockGroups, RunConfig, pool
 from kvtwin.traces import Content, Trace, TraceChunk
 
 SHAPE = ContentShape(2, 4, 2, 16, torch.float16)
@@ -53,6 +56,12 @@ def config_of(case: str, **changed: Any) -> RunConfig:
         settings |= {"max_num_seqs": 16, "max_num_batched_tokens": 128}
     settings |= POLICIES[case] | changed
     return RunConfig("opt-125m", "l4", policy=case.partition(",")[0], **settings)
+
+
+def grouped(patch: pytest.MonkeyPatch, groups: BlockGroups, num_layers: int) -> ContentShape:
+    """Makes vLLM group the layers of any model so. The shape of the executed ones."""
+    patch.setattr(pool, "vllm_groups", lambda _, *, hybrid: groups if hybrid else BlockGroups())
+    return replace(SHAPE, num_layers=num_layers, windows=windows_of(groups, num_layers))
 
 
 def make_trace(
