@@ -17,6 +17,7 @@ from .driver import drive
 from .executor import Clock, DeviceExecutor, Observer
 from .layers import pool_shape, windows_of
 
+_MOST_LAYERS = 10_000  # each is dealt to a group: many more than any model has
 # By kv_cache_dtype. auto is 16 bits, as in the simulation.
 _DTYPES = {"auto": torch.float16, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
@@ -58,6 +59,10 @@ def content_shape(
         raise UserError(
             f"--layers is {num_layers}; {config.policy} keeps the layers of {model.name} in {num_groups} groups, of "
             f"which each must have one: use --layers {num_groups} or more"
+        )
+    if num_layers > _MOST_LAYERS and not groups.has_one_table:
+        raise UserError(
+            f"--layers is {num_layers:,}; no more than {_MOST_LAYERS:,} with windows are executed: use fewer --layers"
         )
     shape = ContentShape(
         num_layers,

@@ -70,6 +70,8 @@ def executed_layers(shape: ContentShape, groups: BlockGroups) -> list[ExecutedLa
 
 def pool_shape(shape: ContentShape, groups: BlockGroups) -> ContentShape:
     """The same with as many layers as a pool has tensors: those of the largest group."""
+    if len(groups.windows) == 1:
+        return shape
     return replace(
         shape, num_layers=1 + max(place for _, place, _ in executed_layers(shape, groups))
     )

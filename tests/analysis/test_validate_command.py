@@ -146,6 +146,10 @@ def test_run_on_a_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
             "all 6 requests are rejected, the first because",
         ),
         (("validate", *SETTING, "--layers", "99999999"), "use fewer --layers or a smaller pool"),
+        (
+            ("validate", *SETTING, "--model", "gpt-oss-20b", "--layers", "99999999"),
+            "use fewer --layers",
+        ),
     ],
 )
 def test_what_cannot_be_executed_is_refused_in_one_line(
