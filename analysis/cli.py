@@ -105,8 +105,9 @@ def _one_line(error: Exception) -> str:
     if not hasattr(error, "format_message"):
         return str(error)
     message = " ".join(error.format_message().split())
-    if instead := _INSTEAD.get(getattr(error, "option_name", "")):
-        return f"No such option: {error.option_name}; {instead}"  # type: ignore[attr-defined]
+    option = getattr(error, "option_name", "")
+    if option in _INSTEAD:
+        return f"No such option: {option}; {_INSTEAD[option]}"
     context = getattr(error, "ctx", None)
     where = context.command_path if context else "kvtwin"
     return f"{message.rstrip('.')}; see {where} --help"

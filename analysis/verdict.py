@@ -19,7 +19,7 @@ def comparison_verdict(summaries: Sequence[Summary]) -> str:
     ran = [s for s in summaries if s["num_finished"] > 0 and _live(s) > 0]
     if not any(s["num_finished"] for s in summaries):
         return f"No policy finished any of the {summaries[0]['num_requests']:,} requests."
-    if not ran and any(s["num_finished"] and s["shares_whole_run"]["live"] for s in summaries):
+    if not ran and any(s["num_finished"] and _keeps_kv(s) for s in summaries):
         return (
             "Nobody had to wait, and the loaded window is over before anything is computed: there is nothing to compare"
             f"{_left_out([], summaries)}."
@@ -29,7 +29,7 @@ def comparison_verdict(summaries: Sequence[Summary]) -> str:
             "No policy that finished a request keeps a KV cache, so there is nothing to compare"
             f"{_left_out([], summaries)}."
         )
-    if (windows := [_frees_windows(s) for s in ran]) and any(windows) and not all(windows):
+    if len({_frees_windows(s) for s in ran}) > 1:
         return _of_windows(ran, summaries)
     # Where the best leaves a good part of the pool free, memory does not limit it, and live shares tell how much there
     # was to do. Then what counts is how much of the memory that a policy takes is live. What is
@@ -96,6 +96,11 @@ def run_verdict(summary: Summary) -> str:
         return (
             f"{summary['policy']} finished none of {summary['num_requests']:,} requests: "
             f"{summary['num_rejected']:,} were rejected."
+        )
+    if _live(summary) == 0 and _keeps_kv(summary):
+        return (
+            f"{summary['policy']} had all {summary['num_finished']:,} requests admitted before anything was computed: "
+            "the loaded window shows nothing of the KV pool."
         )
     if _live(summary) == 0:
         return (
@@ -213,6 +218,11 @@ def _join_running(ranked: Sequence[Summary]) -> str:
 def _most_used(summary: Summary) -> float:
     """Share of the pool that was granted, or of no use to who waited."""
     return float(summary["peak_used_share"]) + float(summary["shares"]["external"])
+
+
+def _keeps_kv(summary: Summary) -> bool:
+    """Whether anything was ever live; without a cache nothing is."""
+    return float(summary["shares_whole_run"]["live"]) > 0
 
 
 def _frees_windows(summary: Summary) -> bool:

@@ -10,7 +10,7 @@ from kvtwin.analysis.verdict import comparison_verdict, run_verdict
 
 def with_live(policy: str, live: float, /, **changed: Any) -> dict[str, Any]:
     shares = dict.fromkeys(summary(policy)["shares"], 0.0) | {"live": live, "reserved": 1 - live}
-    return summary(policy, shares=shares, **changed)
+    return summary(policy, **({"shares": shares, "shares_whole_run": shares} | changed))
 
 
 def test_best_next_and_worst_are_named_with_their_batches() -> None:
@@ -81,6 +81,10 @@ def test_a_loaded_window_of_no_length_compares_nothing() -> None:
     nothing = {"shares": dict.fromkeys(summary("paged")["shares"], 0.0)}
     verdict = comparison_verdict([summary("paged") | nothing])
     assert verdict.startswith("Nobody had to wait, and the loaded window is over")
+    alone = run_verdict(summary("paged") | nothing)
+    assert alone.startswith("paged had all 3 requests admitted before anything was computed")
+    nothing |= {"shares_whole_run": nothing["shares"]}
+    assert run_verdict(summary("paged") | nothing).startswith("paged keeps no KV cache")
 
 
 def test_points_are_those_between_the_shares_that_are_shown() -> None:
