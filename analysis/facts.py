@@ -12,6 +12,7 @@ from kvtwin.sim import (
     loop_counts,
     size_pool,
 )
+from kvtwin.sim.policies.policy import POLICY_FIELDS
 from kvtwin.traces import Trace
 
 from .definitions import NS_PER_S
@@ -26,14 +27,7 @@ VLLM_OPTIONS = (
     "num_samples",
     "sample_lengths",
     "beam_width",
-    "preemption_mode",
-    "swap_space",
-    "swap_copy_ns",
-    "scheduling_policy",
-    "enable_chunked_prefill",
-    "long_prefill_token_threshold",
-    "async_scheduling",
-    "free_order",
+    *(name for name in POLICY_FIELDS if name not in POLICY_OPTIONS),
     "disable_hybrid_kv_cache_manager",
 )
 ONE_SEQUENCE = (

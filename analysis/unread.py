@@ -28,4 +28,4 @@ def unread_notes(config: RunConfig, policies: Sequence[str]) -> list[str]:
 def _options(policy: str) -> frozenset[str]:
     """One from outside may not say what it reads."""
     options = find_policy(policy).options
-    return POLICY_FIELDS if options is None else options
+    return frozenset(POLICY_FIELDS) if options is None else options

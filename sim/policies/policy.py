@@ -12,22 +12,20 @@ from ..block_groups import ONE_GROUP, BlockGroups
 from ..link import NO_COST, Link
 
 # Fields of `RunConfig` that some policies read and others do not. Of samples and beams `serves_branches` says it.
-POLICY_FIELDS = frozenset(
-    {
-        "admission",
-        "watermark",
-        "growth_tokens",
-        "fit",
-        "compaction",
-        "preemption_mode",
-        "swap_space",
-        "swap_copy_ns",
-        "scheduling_policy",
-        "enable_chunked_prefill",
-        "long_prefill_token_threshold",
-        "async_scheduling",
-        "free_order",
-    }
+POLICY_FIELDS = (
+    "admission",
+    "watermark",
+    "growth_tokens",
+    "fit",
+    "compaction",
+    "preemption_mode",
+    "swap_space",
+    "swap_copy_ns",
+    "scheduling_policy",
+    "enable_chunked_prefill",
+    "long_prefill_token_threshold",
+    "async_scheduling",
+    "free_order",
 )
 
 
