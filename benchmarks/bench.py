@@ -21,6 +21,7 @@ from measure import (
     Sample,
     engine_sample,
     help_seconds,
+    num_plans,
     shell_sample,
 )
 from table import GIGABYTES, SECONDS, Goal, Row, rate_row, ratio_row, render, unfinished_row
@@ -82,8 +83,11 @@ def measure_help(runs: int) -> Row:
     )
 
 
-def measure(folder: Path, quick: bool) -> tuple[list[Row], list[Sample]]:
-    """The rows of the table, and all samples behind them. One run each where `quick`."""
+def measure(folder: Path, quick: bool) -> tuple[list[Row], list[Sample], str]:
+    """The rows of the table, all samples behind them, and how many plans were counted.
+
+    One run each where `quick`.
+    """
     three, five, seven = (1, 1, 1) if quick else (3, 5, 7)
     plain = {name: EngineJob(name, "paged", five) for name in RATES}
     long = {name: EngineJob(name, "paged", five, factor=LONG_FACTOR) for name in RATES}
@@ -91,6 +95,13 @@ def measure(folder: Path, quick: bool) -> tuple[list[Row], list[Sample]]:
     many = EngineJob("steady", "paged", 1, times=MANY_REPEATS)
     engine = run_engine_jobs([*plain.values(), *long.values(), *others, many], folder)
     shell = run_shell(folder, three)
+    plans = {
+        name: (
+            num_plans(trace_path(folder, name), "paged", LONG_FACTOR),
+            num_plans(trace_path(folder, name), "paged", 1),
+        )
+        for name in RATES
+    }
     v1 = {name: [v1_sample(name, quick) for _ in range(five)] for name in V1_RUNS}
     peaks = [sample.peak_rss_bytes for sample in engine[many]]
     every = (*engine.values(), *shell.values(), *v1.values())
@@ -105,6 +116,16 @@ def measure(folder: Path, quick: bool) -> tuple[list[Row], list[Sample]]:
                 engine[long[name]],
                 engine[plain[name]],
                 Goal("at_most", 1.5),
+            )
+            for name in RATES
+        ),
+        *(
+            ratio_row(
+                f"time a plan, tokens x {LONG_FACTOR}",
+                name,
+                engine[long[name]],
+                engine[plain[name]],
+                nums=plans[name],
             )
             for name in RATES
         ),
@@ -129,7 +150,8 @@ def measure(folder: Path, quick: bool) -> tuple[list[Row], list[Sample]]:
         # Ten times vLLM's own scheduler, which does 400 on runs like these.
         *(rate_row("scheduler of vllm-v1", name, v1[name], Goal("at_least", 4e3)) for name in v1),
     ]
-    return rows, samples
+    counted = "; ".join(f"{name} {few:,} and {many:,}" for name, (many, few) in plans.items())
+    return rows, samples, counted
 
 
 def report(quick: bool, given: Path | None) -> str:
@@ -138,19 +160,19 @@ def report(quick: bool, given: Path | None) -> str:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         traces = prepare(given, folder, quick)
-        rows, samples = measure(folder, quick)
+        rows, samples, counted = measure(folder, quick)
     command = "`benchmarks/bench.py --quick`" if quick else "`make bench`"
     smoke = f": 1/{QUICK_DIVISOR} of the sizes, so the figures mean little" if quick else ""
     lines = [
         f"{started:%Y-%m-%d %H:%M} UTC, {command}{smoke}",
         *machine,
         *(f"Trace {line}" for line in traces),
-        *_method([sample.loop_s * 1e3 for sample in samples]),
+        *_method([sample.loop_s * 1e3 for sample in samples], counted),
     ]
     return "\n".join(["# Speed", "", render(rows), "", *(f"- {line}." for line in lines), ""])
 
 
-def _method(loops_ms: Sequence[float]) -> list[str]:
+def _method(loops_ms: Sequence[float], counted: str) -> list[str]:
     """What the words and figures of the table mean."""
     setting = ", ".join(f"{name} {value}" for name, value in SETTING.items())
     return [
@@ -166,6 +188,10 @@ def _method(loops_ms: Sequence[float]) -> list[str]:
         "many blocks, so that about as many run at once and a prompt has as many chunks. The model "
         f"is {LONG_MODEL}: Llama-2-7B has too few positions, and here a block takes about as many "
         "bytes as before",
+        f"`time a plan`: the same over how often the engine plans, which is once for every "
+        f"admission, preemption or step that has to wait for a decision ({counted}, the second "
+        f"with tokens x {LONG_FACTOR}). Tokens that become {LONG_FACTOR} times as many spread "
+        "what fell into one step over steps of their own, and preempt more often",
         f"`requests x {MANY_REPEATS}`: the trace repeated {MANY_REPEATS} times in one run; engine "
         "time a request over that of `engine`, and the most memory that the process held "
         "(resident set, requests and trace included)",

@@ -20,6 +20,10 @@ from calibration import calibrated
 from workload import lengthen, repeat
 
 from kvtwin.sim import RunConfig, simulate
+from kvtwin.sim.assembly import assemble
+from kvtwin.sim.drive import drive
+from kvtwin.sim.executor import CostExecutor
+from kvtwin.sim.plan import Plan
 from kvtwin.traces import open_trace
 
 # Named after kvtwin's flags; what is absent has its default.
@@ -75,6 +79,22 @@ def engine_sample(trace: Path, policy: str = "paged", times: int = 1, factor: in
     options = ["--policy", policy, "--times", str(times), "--factor", str(factor)]
     output = _run([sys.executable, __file__, str(trace), *options])
     return Sample(**json.loads(output))
+
+
+class _CountingExecutor(CostExecutor):
+    num_plans = 0
+
+    def execute(self, plan: Plan) -> Sequence[int]:
+        self.num_plans += 1
+        return super().execute(plan)
+
+
+def num_plans(trace: Path, policy: str, factor: int) -> int:
+    """How often the engine has to decide something on `trace`, lengths times `factor`."""
+    assembly = assemble(lengthen(open_trace(trace), factor), RunConfig(**setting(factor, policy)))
+    executor = _CountingExecutor(assembly.cost)
+    assembly.finish(drive(assembly.engine, executor))
+    return executor.num_plans
 
 
 def shell_sample(trace: Path, out: Path) -> Sample:

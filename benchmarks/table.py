@@ -121,21 +121,26 @@ def rate_row(what: str, trace: str, samples: Sequence[Sample], goal: Goal | None
 
 
 def ratio_row(
-    what: str, trace: str, samples: Sequence[Sample], base: Sequence[Sample], goal: Goal
+    what: str,
+    trace: str,
+    samples: Sequence[Sample],
+    base: Sequence[Sample],
+    goal: Goal | None = None,
+    nums: tuple[int, int] | None = None,
 ) -> Row:
-    """Seconds per request of each sample over the median of `base`; `per_loop` in loop-units."""
-    seconds = [sample.seconds / sample.num_requests for sample in samples]
-    units = [sample.seconds / sample.num_requests / sample.loop_s for sample in samples]
-    base_s = statistics.median(sample.seconds / sample.num_requests for sample in base)
-    base_units = statistics.median(
-        sample.seconds / sample.num_requests / sample.loop_s for sample in base
-    )
+    """Seconds per request of each sample over the median of `base`; `per_loop` in loop-units.
+
+    Per anything else if `nums` says how much of it a run of `samples` has, and one of `base`.
+    """
+    num, base_num = nums or (samples[0].num_requests, base[0].num_requests)
+    base_s = statistics.median(sample.seconds / base_num for sample in base)
+    base_units = statistics.median(sample.seconds / base_num / sample.loop_s for sample in base)
     return Row(
         what,
         trace,
         RATIO,
-        tuple(value / base_s for value in seconds),
-        tuple(value / base_units for value in units),
+        tuple(sample.seconds / num / base_s for sample in samples),
+        tuple(sample.seconds / num / sample.loop_s / base_units for sample in samples),
         goal,
         tuple(samples),
     )

@@ -49,6 +49,13 @@ def test_ratio_per_loop_takes_out_a_machine_that_slowed_down() -> None:
     assert row.per_loop == (1.0,)
 
 
+def test_ratio_of_plans_is_of_seconds_a_plan() -> None:
+    row = ratio_row("a plan", "", [sample(6.0)], [sample(1.0), sample(2.0)], nums=(300, 150))
+    assert row.values == pytest.approx((2.0,))  # 20 ms to 10 ms
+    assert row.per_loop == pytest.approx((2.0,))
+    assert row.cells()[8:10] == ("", "")
+
+
 def test_goal_is_judged_by_the_median_not_the_best() -> None:
     row = Row("x", "", RATE, (10.0, 11.0, 30_000.0), goal=Goal("at_least", 20_000))
     assert row.cells()[5:7] == ("11", "30,000")

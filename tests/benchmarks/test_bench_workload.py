@@ -1,11 +1,13 @@
 """The traces that speed is measured on, and the whole of it once, small."""
 
+import re
 from pathlib import Path
 
 import bench
 import numpy as np
 import pytest
 import workload
+from measure import num_plans
 from workload import find_given, lengthen, prepare, repeat, trace_path
 
 from kvtwin.traces import UserError, open_trace, synthesize, write_trace
@@ -113,14 +115,31 @@ def test_whole_bench_on_few_requests(
         for line in text.split("\n")
         if line.startswith("| ")
     ][2:]
-    assert [row[2] for row in rows[:8]] == ["20", "20", "400", "400", "20", "20", "2,000", "2,000"]
+    sizes = ["20", "20", "400", "400", "20", "20", "20", "20", "2,000", "2,000"]
+    assert [row[2] for row in rows[:10]] == sizes
+    # Per request and per plan: the two differ by the plans, of which both have as many in any run.
+    counted = re.findall(r"(?:steady|saturated) ([\d,]+) and ([\d,]+)", text)
+    assert len(counted) == 2
+    for a_request, a_plan, (few, many) in zip(rows[4:6], rows[6:8], counted, strict=True):
+        assert "plan" in a_plan[0]
+        plans = int(many.replace(",", "")) / int(few.replace(",", ""))
+        assert float(a_plan[5]) * plans == pytest.approx(float(a_request[5]), abs=0.02)
     finished = [row[-1] for row in rows if row[2]]
-    assert len(finished) == 11
+    assert len(finished) == 13
     assert set(finished) == {"yes"}
-    assert rows[9][0] == "runs with unfinished requests"
-    assert rows[9][5] == "0"
-    assert rows[10][0] == "engine, static"
-    assert [row[:2] for row in rows[11:]] == [
+    assert rows[11][0] == "runs with unfinished requests"
+    assert rows[11][5] == "0"
+    assert rows[12][0] == "engine, static"
+    assert [row[:2] for row in rows[13:]] == [
         ["scheduler of vllm-v1", "chats"],
         ["scheduler of vllm-v1", "pressure"],
     ]
+
+
+def test_a_request_on_its_own_is_planned_once(tmp_path: Path) -> None:
+    arrivals = "arrived_at,num_prefill_tokens,num_decode_tokens\n"
+    for num_requests in (1, 3):
+        trace = tmp_path / f"{num_requests}.csv"
+        lines = [f"{100 * i},10,1\n" for i in range(num_requests)]
+        trace.write_text(arrivals + "".join(lines), encoding="utf-8")
+        assert num_plans(trace, "paged", 1) == num_requests
