@@ -39,6 +39,7 @@ SCOPE = (
     "executed: K and V are stored and attended to, in every layer, with queries, K and V that "
     "follow from the tokens; no projections, no feed-forward, no sampling"
 )
+_TO_MEND = "use a larger pool or --max-model-len, or shorter requests"
 NO_GPU = "not measured on a GPU"
 INTERPRETED = "Triton's interpreter ran the kernels: how long it takes says nothing, so no times"
 
@@ -59,19 +60,25 @@ def validate_policies(
 
     `each` gets the part of a policy as soon as it is complete.
 
-    Raises UserError where a policy cannot run under `config`, or be executed.
+    Policies that reject everything are not executed, and named. Raises UserError where a policy cannot run under
+    `config`, or be executed, or all reject everything.
     """
     sizes = (flags.layers, flags.heads, flags.kv_heads, flags.head_dim)
     # The same for all, or refused.
     (shape,) = {content_shape(dataclasses.replace(config, policy=name), *sizes) for name in names}
-    foresights = {}
+    foresights: dict[str, Foresight] = {}
+    idle: list[Mapping[str, Any]] = []
     for name in names:
-        foresights[name] = foresee(
+        foresight = foresee(
             trace, dataclasses.replace(config, policy=name), drive, paranoid=paranoid
         )
-        if not foresights[name].summary["num_finished"]:
-            raise UserError(_nothing_to_execute(foresights[name].summary))
-        _write_prediction(out / PREDICTED / run_dir_name(name), foresights[name])
+        if foresight.summary["num_finished"]:
+            _write_prediction(out / PREDICTED / run_dir_name(name), foresight)
+            foresights[name] = foresight
+        else:
+            idle.append(foresight.summary)
+    if not foresights:
+        raise UserError(f"{_all_rejected(idle[0])}; {_TO_MEND}")
     # From here on nothing that was predicted can change without showing.
     predicted = {name: foresight.to_dict() for name, foresight in foresights.items()}
     write_json(out / PREDICTION_JSON, {"trace": trace.name, "policies": predicted})
@@ -104,7 +111,13 @@ def validate_policies(
         )
         each(parts[-1])
     cost = load_cost(config)
-    notes = [SCOPE, *_windows(shape.windows), *_rejected(foresights.values()), *cost.notes]
+    notes = [
+        SCOPE,
+        *_windows(shape.windows),
+        *map(_all_rejected, idle),
+        *_rejected(foresights.values()),
+        *cost.notes,
+    ]
     if backend.device == "cpu":
         notes.append(NO_GPU)
     if backend.name == "triton-interpret":
@@ -118,6 +131,7 @@ def validate_policies(
         cost={"name": cost.name, "calibrated": cost.calibrated},
         prediction_sha256=sha256,
         policies=tuple(parts),
+        not_executed=tuple(summary["policy"] for summary in idle),
         notes=tuple(notes),
     )
     validation.save(out / VALIDATION_JSON)
@@ -138,12 +152,11 @@ def _windows(windows: Sequence[int]) -> list[str]:
     ]
 
 
-def _nothing_to_execute(summary: Mapping[str, Any]) -> str:
+def _all_rejected(summary: Mapping[str, Any]) -> str:
     first = summary["rejections"][0]
     return (
         f"under {summary['policy']} all {summary['num_requests']:,} requests are rejected, the first because of "
-        f"{first['reason']} ({first['value']:,}, the limit is {first['limit']:,}), so there is nothing to execute; "
-        "use a larger pool or --max-model-len, or shorter requests"
+        f"{first['reason']} ({first['value']:,}, the limit is {first['limit']:,}), so there is nothing to execute"
     )
 
 

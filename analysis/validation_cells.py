@@ -23,6 +23,8 @@ def verdict(validation: Mapping[str, Any]) -> str:
     num_findings = sum(len(policy["findings"]) for policy in policies)
     backends = ", ".join(sorted({policy["backend"] for policy in policies}))
     where = f"executed with {backends} on {validation['device']}"
+    if validation["not_executed"]:
+        where += f"; nothing to execute under {', '.join(validation['not_executed'])}"
     num_policies = f"{len(policies)} {'policy' if len(policies) == 1 else 'policies'}"
     if validation["passed"]:
         return f"All {len(judged):,} judged predictions of {num_policies} hold, {where}."

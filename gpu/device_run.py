@@ -49,7 +49,9 @@ def main(arguments: list[str] | None = None) -> int:
                 raise
             parser.error(f"{error.name} is not installed; {', '.join(NEEDED)} are needed")
         try:
-            file = options.out.open("w", encoding="utf-8")
+            file = options.out.open("x", encoding="utf-8")
+        except FileExistsError:
+            parser.error(f"{options.out} exists; name a new file, so that no results are lost")
         except OSError as error:
             parser.error(f"{options.out}: {error.strerror}")
         with file:

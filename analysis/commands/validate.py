@@ -50,11 +50,14 @@ def validate(
 
         from ..validating import prediction_header, prediction_lines, validate_policies
 
+        shown: list[str] = []
+
         def show(part: "PolicyValidation") -> None:
             if as_json:
                 return
-            if part.policy == names[0]:
+            if not shown:
                 print(prediction_header())
+            shown.append(part.policy)
             print("\n".join(prediction_lines(part)), flush=True)
 
         trace = load_trace(inputs, config.seed)

@@ -112,8 +112,8 @@ class Validation:
     `command`: as it was typed. `device`: its name. `versions`: of kvtwin, python, torch, triton,
     numpy. `shape`: model, num_layers, num_heads, num_kv_heads, head_dim, dtype, block_size. `trace`:
     name, num_requests. `cost`: name, calibrated. `prediction_sha256`: of prediction.json, which was
-    written before the execution began; None where no file was written. `notes`: sentences that a
-    reader must see.
+    written before the execution began; None where no file was written. `not_executed`: policies that
+    rejected every request. `notes`: sentences that a reader must see.
     """
 
     command: str
@@ -124,6 +124,7 @@ class Validation:
     cost: Mapping[str, Any]
     prediction_sha256: str | None
     policies: tuple[PolicyValidation, ...]
+    not_executed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -139,6 +140,7 @@ class Validation:
             "passed": self.passed,
             **plain,
             "policies": [policy.to_dict() for policy in self.policies],
+            "not_executed": list(self.not_executed),
             "notes": list(self.notes),
         }
 
@@ -153,5 +155,6 @@ class Validation:
         """The validation that `to_dict` wrote."""
         kept = {field.name: raw[field.name] for field in fields(cls)}
         kept["policies"] = tuple(map(PolicyValidation.from_dict, raw["policies"]))
-        kept["notes"] = tuple(raw["notes"])
+        for name in ("not_executed", "notes"):
+            kept[name] = tuple(raw[name])
         return cls(**kept)

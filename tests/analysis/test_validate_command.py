@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kvtwin.analysis.cli import main
+from kvtwin.gpu.twin.validation import Validation
 
 SETTING = (
     *("--workload", "sharegpt-like", "--num-requests", "6", "--max-tokens", "12"),
@@ -159,3 +160,30 @@ def test_what_cannot_be_executed_is_refused_in_one_line(
     assert (code, out, err.count("\n")) == (2, "", 1), (code, out, err)
     assert message in err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_policy_that_rejects_everything_is_named_and_the_others_are_validated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    arguments = ("validate", *SETTING, "--num-gpu-blocks-override", "36")  # 576 slots, not 640
+    code, text, _ = kvtwin(capsys, *arguments, "--policies", "orca-max,paged", "--out", out)
+    assert code == 0, text
+    header, *_, verdict = lines = text.splitlines()
+    assert header.startswith("policy ")
+    assert {line.split()[0] for line in lines if " torch " in line} >= {"paged"}
+    assert not any(line.startswith("orca-max") for line in lines)
+    (note,) = (line for line in lines if "so there is nothing to execute" in line)
+    assert note.startswith(
+        "Note: under orca-max all 6 requests are rejected, the first because of largest need"
+    )
+    assert verdict.endswith("; nothing to execute under orca-max.")
+    found = json.loads((out / "validation.json").read_text())
+    assert found["not_executed"] == ["orca-max"]
+    assert [policy["policy"] for policy in found["policies"]] == ["paged"]
+    assert Validation.from_dict(found).to_dict() == found
+    code, _, err = kvtwin(
+        capsys, *arguments, "--policies", "orca-max,static", "--out", tmp_path / "x"
+    )
+    assert (code, err.count("\n")) == (2, 1)
+    assert "under orca-max all 6 requests" in err

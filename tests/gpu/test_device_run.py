@@ -133,6 +133,13 @@ def test_what_cannot_begin_is_told_and_leaves_no_file(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_results_of_an_earlier_run_are_not_lost(tmp_path: Path) -> None:
+    earlier = tmp_path / "run.jsonl"
+    earlier.write_text("{}\n", encoding="utf-8")
+    code, lines = device_run(tmp_path, "--dry-run", "--seconds", "0")
+    assert (code, lines) == (2, [{}])
+
+
 def test_no_time_leaves_one_line_of_each(tmp_path: Path) -> None:
     """At least one check and one timing, then the limit is obeyed."""
     code, lines = device_run(tmp_path, "--dry-run", "--seconds", "0")
