@@ -20,18 +20,14 @@ from .commands import (
     trace,
     validate,
 )
+from .unknown_flags import unknown_flag
 
-# What vLLM has flags for and kvtwin says otherwise.
-_INSTEAD = {
-    "--enable-prefix-caching": "in runs it is the policy vllm-v1, or vllm-v0-prefix-caching",
-    "--no-enable-prefix-caching": "in runs it is the policy vllm-v1-no-caching, or vllm-v0",
-    "--scheduler-reserve-full-isl": "in runs it is --admission full",
-    "--no-scheduler-reserve-full-isl": "in runs it is --admission step",
-}
 # Plain text: rich's panels would cost start-up time and break one-line messages.
 app = typer.Typer(
     help="Where does LLM KV-cache memory go? One request trace, one memory manager, simulated and executed.",
     add_completion=False,
+    # vLLM takes underscores for hyphens in the names of flags.
+    context_settings={"token_normalize_func": lambda name: name.replace("_", "-")},
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -73,12 +69,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Exit code 0; 2 after one line on stderr where the user can mend it; 130 after Ctrl-C and 143
     after SIGTERM, with nothing half-written; bugs keep their traceback.
     """
-    if arguments is None:
-        arguments = sys.argv[1:]
+    own = arguments is None
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if own:
         # Only a process of its own: a caller in Python keeps its signals.
         signal.signal(signal.SIGTERM, _terminate)
     try:
-        code = app(args=list(arguments) or ["--help"], prog_name="kvtwin", standalone_mode=False)
+        code = app(args=arguments or ["--help"], prog_name="kvtwin", standalone_mode=False)
     except typer.Abort:
         sys.exit(130)
     except OSError as error:
@@ -90,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # The user's mistakes, kvtwin's UserError and typer's own, carry an exit code; bugs do not.
         if not hasattr(error, "exit_code"):
             raise
-        print(f"kvtwin: {_one_line(error)}", file=sys.stderr)
+        print(f"kvtwin: {_one_line(error, arguments)}", file=sys.stderr)
         sys.exit(error.exit_code)
     sys.exit(code if isinstance(code, int) else 0)
 
@@ -101,13 +98,12 @@ def _terminate(signum: int, frame: FrameType | None) -> None:
     sys.exit(128 + signum)
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: Exception, arguments: Sequence[str]) -> str:
     if not hasattr(error, "format_message"):
         return str(error)
-    message = " ".join(error.format_message().split())
-    option = getattr(error, "option_name", "")
-    if option in _INSTEAD:
-        return f"No such option: {option}; {_INSTEAD[option]}"
     context = getattr(error, "ctx", None)
+    if hasattr(error, "possibilities") and context:
+        return unknown_flag(getattr(error, "option_name", ""), context, arguments)
+    message = " ".join(error.format_message().split())
     where = context.command_path if context else "kvtwin"
     return f"{message.rstrip('.')}; see {where} --help"

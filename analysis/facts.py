@@ -111,7 +111,7 @@ def header_lines(facts: Facts) -> list[str]:
     """Four lines that say what was run, for a terminal."""
     config, pool = facts["config"], facts["pool"]
     return [
-        f"{config['model']} on {_gpus(config)}: max_model_len {pool['max_model_len']:,}, "
+        f"{_model(config)} on {_gpus(config)}: max_model_len {pool['max_model_len']:,}, "
         f"{_listed(config, LIMITS)}",
         f"Pool: {_pool(facts)}; KV {_kv_dtype(config)}",
         f"Trace: {_trace(facts)}, {_arrivals(facts)}; step times: {_step_times(config)}",
@@ -124,7 +124,7 @@ def labelled_facts(facts: Facts) -> list[tuple[str, str]]:
     """(label, value) pairs that say what was run, for a page."""
     config, pool = facts["config"], facts["pool"]
     return [
-        ("Model", config["model"]),
+        ("Model", _model(config)),
         ("GPU", _gpus(config)),
         ("KV pool", _pool(facts)),
         ("KV per token", f"{pool['kv_bytes_per_token']:,} B{_per_gpu(config)}"),
@@ -139,6 +139,11 @@ def labelled_facts(facts: Facts) -> list[tuple[str, str]]:
             _listed(config, (*POLICY_OPTIONS, *_changed(config), "max_tokens", "seed")),
         ),
     ]
+
+
+def _model(config: Facts) -> str:
+    stored = config.get("quantization")  # a result of an earlier version lacks it
+    return str(config["model"]) + (f" ({stored} weights)" if stored else "")
 
 
 def _gpus(config: Facts) -> str:
@@ -166,7 +171,8 @@ def _pool_source(config: Facts) -> str:
     for name in ("num_gpu_blocks_override", "kv_cache_memory_bytes"):
         if config[name] is not None:
             return name
-    return f"gpu_memory_utilization {config['gpu_memory_utilization']:g}"
+    eager = ", enforce_eager" if config.get("enforce_eager") else ""
+    return f"gpu_memory_utilization {config['gpu_memory_utilization']:g}{eager}"
 
 
 def _kv_dtype(config: Facts) -> str:

@@ -11,6 +11,7 @@ import typer
 
 from kvtwin.traces import WORKLOADS
 
+from .engine_flags import PANEL, engine_flag, engine_switch
 from .trace_flags import TraceFlags
 
 
@@ -20,10 +21,6 @@ def _flag(help_text: str, metavar: str, panel: str) -> Any:
 
 def _workload(help_text: str, metavar: str) -> Any:
     return _flag(help_text, metavar, "Requests")
-
-
-def _machine(help_text: str, metavar: str) -> Any:
-    return _flag(help_text, metavar, "Model, GPU and engine (named after vLLM's flags)")
 
 
 def _manager(help_text: str, metavar: str) -> Any:
@@ -85,38 +82,73 @@ class Inputs(TraceFlags):
     seed: Annotated[int | None, _workload("Seed of everything random (default 0).", "S")] = None
     config: Annotated[
         Path | None,
-        _machine(
-            "TOML file with these flags as keys (model = ..., block-size = ...); flags on the "
-            "command line override it.",
+        _flag(
+            "TOML file with settings as keys (model = ..., block-size = ...): all that TRACE and the verb do not say; "
+            "flags on the command line override it.",
             "FILE",
+            PANEL,
         ),
     ] = None
     model: Annotated[
-        str | None, _machine("Model, e.g. opt-13b, llama-3.1-8b; a wrong name lists all.", "NAME")
+        str | None,
+        engine_flag("model", "Model, e.g. opt-13b, llama-3.1-8b; a wrong name lists all.", "NAME"),
     ] = None
     gpu: Annotated[
-        str | None, _machine("GPU, e.g. a100-40gb, l4, h100; a wrong name lists all.", "NAME")
+        str | None,
+        engine_flag("gpu", "GPU, e.g. a100-40gb, l4, h100; a wrong name lists all.", "NAME"),
     ] = None
-    tensor_parallel_size: Annotated[int | None, _machine("GPUs (default 1).", "N")] = None
-    num_gpu_blocks_override: Annotated[int | None, _machine("Blocks in the pool.", "N")] = None
+    tensor_parallel_size: Annotated[
+        int | None, engine_flag("tensor_parallel_size", "GPUs (default 1).")
+    ] = None
+    num_gpu_blocks_override: Annotated[
+        int | None, engine_flag("num_gpu_blocks_override", "Blocks in the pool.")
+    ] = None
     kv_cache_memory_bytes: Annotated[
-        int | None, _machine("Bytes of the pool, per GPU.", "BYTES")
+        int | None,
+        engine_flag(
+            "kv_cache_memory_bytes", "Bytes of the pool, per GPU, also as 10G or 10g.", "BYTES"
+        ),
     ] = None
     gpu_memory_utilization: Annotated[
-        float | None, _machine("Share of the GPU's memory to use (default 0.92).", "X")
+        float | None,
+        engine_flag(
+            "gpu_memory_utilization", "Share of the GPU's memory to use (default 0.92).", "X"
+        ),
     ] = None
-    block_size: Annotated[int | None, _machine("Token slots per block (default 16).", "N")] = None
+    block_size: Annotated[
+        int | None, engine_flag("block_size", "Token slots per block (default 16).")
+    ] = None
     max_model_len: Annotated[
-        int | None, _machine("Longest prompt plus output (default: the model's).", "N")
+        int | None,
+        engine_flag(
+            "max_model_len",
+            "Longest prompt plus output, also as 32k (32,000) or 32K (32,768); default: the model's.",
+        ),
     ] = None
-    max_num_seqs: Annotated[int | None, _machine("Most requests in a step (default 256).", "N")] = (
-        None
-    )
+    max_num_seqs: Annotated[
+        int | None, engine_flag("max_num_seqs", "Most requests in a step (default 256).")
+    ] = None
     max_num_batched_tokens: Annotated[
-        int | None, _machine("Most tokens in a step (default 8192).", "N")
+        int | None,
+        engine_flag("max_num_batched_tokens", "Most tokens in a step, also as 8k (default 8192)."),
     ] = None
     kv_cache_dtype: Annotated[
-        str | None, _machine("auto, bfloat16, float16 or fp8 (default auto).", "DTYPE")
+        str | None,
+        engine_flag(
+            "kv_cache_dtype",
+            "auto, bfloat16, float16, or fp8 in either format (default auto).",
+            "DTYPE",
+        ),
+    ] = None
+    quantization: Annotated[
+        str | None,
+        engine_flag(
+            "quantization", "Weights as this would store them (default: as shipped).", "NAME"
+        ),
+    ] = None
+    enforce_eager: Annotated[
+        bool | None,
+        engine_switch("enforce_eager", "No memory for CUDA graphs (default no)."),
     ] = None
     admission: Annotated[
         str | None, _manager("Memory to admit with: full or step (default full).", "RULE")

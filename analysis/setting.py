@@ -35,6 +35,8 @@ _OF_A_TRACE = (
     "sample",
     "spread",
 )
+# Flags of the verbs themselves: what to run and where to write, not with which settings.
+_OF_VERBS = {"policies", "out", "force", "json", "snapshots", "decisions", "device"}
 REFERENCE_WORKLOAD = "sharegpt-like"
 REFERENCE_NUM_REQUESTS = 2000
 
@@ -65,7 +67,8 @@ def load_config(inputs: Inputs, policy: str | None) -> RunConfig:
         # A pool given in another way takes the place of the reference one.
         if {"num_gpu_blocks_override", "gpu_memory_utilization"} & flags.keys():
             flags["kv_cache_memory_bytes"] = inputs.kv_cache_memory_bytes
-    return RunConfig.from_toml(inputs.config, policy=policy, **flags)
+    others = (vars(inputs).keys() - names) | _OF_VERBS
+    return RunConfig.from_toml(inputs.config, others, policy=policy, **flags)
 
 
 def load_trace(inputs: Inputs, seed: int) -> Trace:

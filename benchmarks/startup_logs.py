@@ -131,10 +131,10 @@ def inputs_of(record: Record) -> SizeInputs:
         gpu=record["gpu"] if _is_known(record.get("gpu", "")) else None,
         gpu_memory_gib=record.get("total_gib"),
         accounting=record["engine"],
-        max_model_len=None if length is None else str(length),
+        max_model_len=length,
         kv_cache_dtype="fp8" if str(record.get("kv_cache_dtype")).startswith("fp8") else None,
         quantization=record.get("stored_as"),
-        enforce_eager=bool(record.get("enforce_eager")),
+        enforce_eager=record.get("enforce_eager"),
         **given,
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 from kvtwin.traces import Trace
 
 from .block_groups import in_flight_tokens
-from .catalog import find_gpu, find_model
+from .catalog import find_gpu
 from .closed_loop import check_arrivals, closed_loop_waits
 from .config import RunConfig
 from .cost import CostModel, load_cost
@@ -31,7 +31,7 @@ _SHORTEST_ROW_NS = 20_000_000
 
 def policy_settings(config: RunConfig, pool: PoolSize) -> PolicySettings:
     """The options of `config` that policies read, with its pool."""
-    model = find_model(config.model)
+    model = config.model_spec
     per_token = activation_bytes_per_token(model, config.tensor_parallel_size)
     watermark = config.watermark
     if watermark is None:

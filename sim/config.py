@@ -1,10 +1,11 @@
 """The configuration of one run. Its fields are named after vLLM's flags."""
 
 import dataclasses
+import functools
 import hashlib
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,61 +13,22 @@ from typing import Any
 from kvtwin.traces import UserError
 
 from .catalog import find_gpu, find_model
-from .model import KV_DTYPE_BYTES
-from .names import did_you_mean
+from .checkpoint import quantize
+from .model import ModelSpec, kv_dtype
+from .names import meant_setting
+from .setting_values import (
+    HUMAN_READABLE,
+    NUMBERS,
+    check_step,
+    check_value,
+    constant_cost_ns,
+    flag_of,
+    read_count,
+    value_problem,
+)
+from .vllm_flags import said_elsewhere
 
-_CHOICES = {
-    "kv_cache_dtype": tuple(KV_DTYPE_BYTES),
-    "admission": ("step", "full"),
-    "fit": ("first", "best"),
-    "sample_lengths": ("independent", "equal"),
-    "preemption_mode": ("auto", "recompute", "swap"),
-    "scheduling_policy": ("fcfs", "priority"),
-    "free_order": ("front", "back"),
-}
-_LARGEST_SWAP_SPACE = 1 << 20  # GiB
-_SHARES: dict[str, tuple[str, Callable[[float], bool]]] = {
-    "gpu_memory_utilization": ("above 0 and at most 1", lambda share: 0 < share <= 1),
-    "watermark": ("at least 0 and below 1", lambda share: 0 <= share < 1),
-    "swap_space": (
-        f"GiB, at least 0 and at most {_LARGEST_SWAP_SPACE:,}",
-        lambda gib: 0 <= gib <= _LARGEST_SWAP_SPACE,
-    ),
-}
-_SMALLEST = {
-    "tensor_parallel_size": 1,
-    "num_gpu_blocks_override": 1,
-    "kv_cache_memory_bytes": 1,
-    "block_size": 1,
-    "max_model_len": 1,
-    "max_num_seqs": 1,
-    "max_num_batched_tokens": 1,
-    "seed": 0,
-    "growth_tokens": 1,
-    "max_tokens": 1,
-    "num_samples": 1,
-    "beam_width": 1,
-    "swap_copy_ns": 0,
-    "long_prefill_token_threshold": 0,
-}
-_SWITCHES = {
-    "compaction",
-    "closed_loop",
-    "disable_hybrid_kv_cache_manager",
-    "enable_chunked_prefill",
-    "async_scheduling",
-}
-_OPTIONAL = {
-    "num_gpu_blocks_override",
-    "kv_cache_memory_bytes",
-    "max_model_len",
-    "max_tokens",
-    "num_samples",
-    "watermark",
-}
 _MOST_SEQUENCES = 1000  # of a request
-_LARGEST = 10**15  # of any whole number: sums of such numbers stay far inside 64 bits
-_CONSTANT_COST = re.compile(r"constant:([1-9][0-9]{0,11})")  # ns, below 1,000 s
 
 
 @dataclass(frozen=True)
@@ -76,6 +38,8 @@ class RunConfig:
     `model` and `gpu` take any name that the catalogue knows and hold the catalogue's own.
     `num_gpu_blocks_override` goes before `kv_cache_memory_bytes`, and that before
     `gpu_memory_utilization`. `max_model_len` None: the model's. `kv_cache_dtype` auto: 16 bits.
+    `quantization`: what the weights, shipped in 16 bits, become (a key of QUANTIZATIONS). `enforce_eager`: no memory
+    for CUDA graphs.
     `watermark`: share of the pool that admissions leave free; None: the policy's own. `growth_tokens`: slots by which a
     contiguous sequence grows. `max_tokens`: cap on every request's output. `cost`: `roofline`,
     `constant:NS` (every step lasts NS ns) or the path of a coefficients file.
@@ -102,6 +66,8 @@ class RunConfig:
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 8192
     kv_cache_dtype: str = "auto"
+    quantization: str | None = None
+    enforce_eager: bool = False
     seed: int = 0
     policy: str = "paged"
     admission: str = "full"
@@ -128,52 +94,58 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            if problem := _problem(field.name, getattr(self, field.name)):
-                raise UserError(f"{_flag(field.name)} {problem}")
-        for name in _SHARES:  # a file may say 1 for 1.0; run.json must not tell them apart
+            check_value(field.name, getattr(self, field.name))
+        for name in NUMBERS:  # a file may say 1 for 1.0; run.json must not tell them apart
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, float(getattr(self, name)))
-        model = find_model(self.model)
+        object.__setattr__(self, "kv_cache_dtype", kv_dtype(self.kv_cache_dtype))
+        model = self.model_spec
         object.__setattr__(self, "model", model.name)
         object.__setattr__(self, "gpu", find_gpu(self.gpu).name)
         model.check_tensor_parallel(self.tensor_parallel_size)
-        if self.max_num_batched_tokens < self.max_num_seqs:
-            raise UserError(
-                f"--max-num-batched-tokens is {self.max_num_batched_tokens}; it must be at least "
-                f"--max-num-seqs ({self.max_num_seqs}), because each running sequence decodes a "
-                f"token in every step"
-            )
+        usual_tokens = type(self).max_num_batched_tokens
+        check_step(self.max_num_seqs, self.max_num_batched_tokens, usual_tokens)
         for name in ("num_samples", "beam_width"):
             if (getattr(self, name) or 1) > _MOST_SEQUENCES:
                 raise UserError(
-                    f"{_flag(name)} is {getattr(self, name)}; it must be at most {_MOST_SEQUENCES:,}"
+                    f"{flag_of(name)} is {getattr(self, name)}; it must be at most {_MOST_SEQUENCES:,}"
                 )
         if self.beam_width > 1 and (self.num_samples or 1) > 1:
             raise UserError(
                 f"--beam-width is {self.beam_width} and --num-samples is {self.num_samples}; a request "
                 "is either searched by beams or sampled: leave one out"
             )
-        if self.max_model_len is not None and self.max_model_len > model.max_model_len:
-            raise UserError(
-                f"--max-model-len is {self.max_model_len}; {model.name} has positions for at most "
-                f"{model.max_model_len} tokens"
-            )
+        if self.max_model_len is not None:
+            model.check_max_model_len(self.max_model_len)
 
     @classmethod
-    def from_toml(cls, path: str | Path | None, **overrides: Any) -> "RunConfig":
+    def from_toml(
+        cls, path: str | Path | None, flags: Collection[str] = (), **overrides: Any
+    ) -> "RunConfig":
         """The configuration in a TOML file whose keys are the fields, in snake or kebab case.
 
         Overrides go before the file's values unless they are None. Path None: overrides alone. A
-        relative cost file is looked for beside the configuration file. Raises UserError naming
-        file, line and key.
+        relative cost file is looked for beside the configuration file. `flags`: names that are flags but no fields,
+        for the message where a file has one. Where only `max_num_batched_tokens` is given, `max_num_seqs` is not
+        above it. Raises UserError naming file, line and key.
         """
-        values = {} if path is None else _read(Path(path))
+        values = {} if path is None else _read(Path(path), flags)
         values |= {name: value for name, value in overrides.items() if value is not None}
         for name in ("model", "gpu"):
             if name not in values:
                 where = "" if path is None else f" and no key {name} in {path}"
-                raise UserError(f"no {_flag(name)} given{where}; give one, e.g. {_EXAMPLES[name]}")
+                raise UserError(
+                    f"no {flag_of(name)} given{where}; give one, e.g. {_EXAMPLES[name]}"
+                )
+        num_tokens = values.get("max_num_batched_tokens")
+        if num_tokens is not None and num_tokens > 0:  # vLLM lowers its default likewise
+            values.setdefault("max_num_seqs", min(cls.max_num_seqs, num_tokens))
         return cls(**values)
+
+    @property
+    def model_spec(self) -> ModelSpec:
+        """The model, with its weights as `quantization` stores them."""
+        return _model_spec(self.model, self.quantization)
 
     @property
     def cost_file(self) -> Path | None:
@@ -183,8 +155,7 @@ class RunConfig:
     @property
     def constant_cost_ns(self) -> int | None:
         """NS of `constant:NS`, or None."""
-        match = _CONSTANT_COST.fullmatch(self.cost)
-        return int(match[1]) if match else None
+        return constant_cost_ns(self.cost)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON types in the order of the fields.
@@ -214,42 +185,24 @@ def read_user_file(path: Path, flag: str) -> bytes:
 
 
 def _is_file(cost: str) -> bool:
-    return cost != "roofline" and not _CONSTANT_COST.fullmatch(cost)
+    return cost != "roofline" and constant_cost_ns(cost) is None
 
 
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
+@functools.cache
+def _model_spec(name: str, quantization: str | None) -> ModelSpec:
+    try:
+        model = find_model(name)
+    except UserError:
+        if Path(name).suffix == ".json" or Path(name).is_dir():
+            raise UserError(
+                f"--model {name} is a file, which kvtwin size reads; a run takes a name of the catalogue, e.g. "
+                "opt-13b"
+            ) from None
+        raise
+    return model if quantization is None else quantize(model, quantization)
 
 
-def _problem(name: str, value: object) -> str | None:
-    """What is wrong with one value, to follow the name of its flag or key; None if nothing is."""
-    if value is None and name in _OPTIONAL:
-        return None
-    if name in _SMALLEST:
-        # bool is an int to Python, but `block_size = true` is a mistake.
-        if not isinstance(value, int) or isinstance(value, bool):
-            return f"is {value!r}; it must be a whole number"
-        if value < _SMALLEST[name]:
-            return f"is {value}; it must be at least {_SMALLEST[name]}"
-        return "is too large; it must be at most 10^15" if value > _LARGEST else None
-    if name in _SHARES:
-        limits, holds = _SHARES[name]
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            return f"is {value!r}; it must be a number {limits}"
-        return None if holds(value) else f"is {value}; it must be {limits}"
-    if name in _SWITCHES:
-        return None if isinstance(value, bool) else f"is {value!r}; it must be true or false"
-    if not isinstance(value, str) or not value:
-        return f"is {value!r}; it must be a text"
-    if name in _CHOICES and value not in _CHOICES[name]:
-        hint = did_you_mean(value, _CHOICES[name])
-        return f"is {value!r}{hint}; it must be one of {', '.join(_CHOICES[name])}"
-    if name == "cost" and value.startswith("constant:") and not _CONSTANT_COST.fullmatch(value):
-        return f"is {value!r}; after constant: it must have a whole number of ns, from 1 to 999,999,999,999"
-    return None
-
-
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path, flags: Collection[str]) -> dict[str, Any]:
     content = read_user_file(path, "--config")
     try:
         text = content.decode()
@@ -260,17 +213,31 @@ def _read(path: Path) -> dict[str, Any]:
     for key, value in raw.items():
         where, name = f"{path}{_line(text, key)}", key.replace("-", "_")
         if name not in _FIELDS:
-            raise UserError(f"{where}: unknown key {key}{did_you_mean(name, _FIELDS)}")
+            raise UserError(f"{where}: unknown key {key}{_otherwise(name, flags)}")
         if name in values:
             raise UserError(
                 f"{where}: key {key} is given twice, in snake and in kebab case; keep one"
             )
-        if problem := _problem(name, value):
+        if name in HUMAN_READABLE and isinstance(value, str):
+            try:
+                value = read_count(name, value)
+            except ValueError as error:
+                raise UserError(f"{where}: {key} {error}") from error
+        if problem := value_problem(name, value):
             raise UserError(f"{where}: {key} {problem}")
         values[name] = value
     if _is_file(values.get("cost", "roofline")):
         values["cost"] = str(path.parent / values["cost"])
     return values
+
+
+def _otherwise(name: str, flags: Collection[str]) -> str:
+    """What to write instead of a key that is no field, to follow it."""
+    if name in flags:
+        return f"; give it on the command line: {flag_of(name)}"
+    if instead := said_elsewhere(name):
+        return f"; {instead}"
+    return meant_setting(name, _FIELDS)
 
 
 def _line(text: str, key: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from kvtwin.traces import UserError
 
-from .catalog import GpuSpec, find_gpu, find_model
+from .catalog import GpuSpec, find_gpu
 from .config import RunConfig, read_user_file
 from .fit_record import FitRecord
 from .model import ModelSpec
@@ -136,7 +136,7 @@ def load_cost(config: RunConfig) -> CostModel:
         note = f"every step lasts {config.constant_cost_ns / 1e6:g} ms, whatever it does"
         return CostModel(config.cost, calibrated=False, terms=(fixed,), notes=(note,))
     return roofline_cost(
-        find_model(config.model),
+        config.model_spec,
         find_gpu(config.gpu),
         config.kv_cache_dtype,
         config.tensor_parallel_size,

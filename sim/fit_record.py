@@ -43,8 +43,9 @@ class FitRecord:
     noise: FitError | None
 
     def fits_model(self, config: RunConfig) -> bool:
-        """Whether `config` runs the model, on as many GPUs, that was measured."""
-        return config.model == self.model and config.tensor_parallel_size == 1
+        """Whether `config` runs the model as it was measured: with its own weights, on one GPU."""
+        unlike = config.tensor_parallel_size != 1 or config.quantization is not None
+        return config.model == self.model and not unlike
 
     def notes(self, config: RunConfig) -> tuple[str, ...]:
         """What a reader of a run with `config` must know."""
@@ -56,6 +57,10 @@ class FitRecord:
         ]
         if config.model != self.model:
             notes.append(f"step times were fitted to {self.model}, and this is {config.model}")
+        if config.quantization is not None:
+            notes.append(
+                f"step times were fitted to weights as shipped, and these are {config.quantization}"
+            )
         if config.tensor_parallel_size != 1:
             notes.append(
                 f"step times were fitted to one GPU, and these are {config.tensor_parallel_size}"

@@ -1,6 +1,7 @@
 """One model: its shape, what each layer keeps of a request, and its weights."""
 
 import math
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -11,6 +12,7 @@ from .layers import AttentionKv, LayerMemory, RecurrentState
 
 # 'auto' keeps the KV cache in the 16 bits that every model of the catalogue computes in.
 KV_DTYPE_BYTES = {"auto": 2, "bfloat16": 2, "float16": 2, "fp8": 1}
+FP8_FORMATS = ("fp8_e4m3", "fp8_e5m2")  # what vLLM calls fp8 in full
 # Over the ranks of a tensor-parallel group. even: columns, rows, vocabulary or experts are divided.
 # kv_heads: at least one head a rank, so copies where ranks outnumber the KV heads. none: each rank
 # holds all.
@@ -150,6 +152,14 @@ class ModelSpec:
                 f"multiple of the {self.num_kv_heads} KV heads of {self.name}"
             )
 
+    def check_max_model_len(self, max_model_len: int) -> None:
+        """Raise UserError where the positions do not reach so far."""
+        if max_model_len > self.max_model_len:
+            raise UserError(
+                f"--max-model-len is {max_model_len:,}; {self.name} has positions for at most "
+                f"{self.max_model_len:,} tokens; lower it to that{_said_of_rope(self.note)}"
+            )
+
     def kv_bytes_per_token(self, kv_cache_dtype: str, tensor_parallel_size: int) -> int:
         """KV bytes of one token over all layers on one rank.
 
@@ -199,3 +209,15 @@ class ModelSpec:
         if part.split == "kv_heads":
             ranks = min(ranks, self.num_kv_heads)
         return math.ceil(part.num_bytes / ranks)
+
+
+def kv_dtype(name: str) -> str:
+    """The key of KV_DTYPE_BYTES that a name of vLLM's stands for."""
+    return "fp8" if name in FP8_FORMATS else name
+
+
+def _said_of_rope(note: str) -> str:
+    """What a model's note says of scaling positions, in brackets; empty if nothing."""
+    sentences = re.split(r"[;.] |\.$", note)
+    said = [sentence for sentence in sentences if re.search("rope|yarn", sentence, re.IGNORECASE)]
+    return f" ({'; '.join(said)})" if said else ""

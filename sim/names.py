@@ -26,6 +26,34 @@ def nearest(name: str, choices: Iterable[str]) -> str | None:
     return by_key[found[0]] if found else None
 
 
+def nearest_settings(name: str, choices: Iterable[str]) -> list[str]:
+    """The flags or keys that `name` may stand for, at most three.
+
+    Those with words that all of its words begin, in the fewest words; else the one that is hardly spelled otherwise
+    (difflib ratio of at least 0.8).
+    """
+    known, words = list(choices), name_parts(name)
+    holding = [
+        choice
+        for choice in known
+        if words
+        and all(any(part.startswith(word) for part in name_parts(choice)) for word in words)
+    ]
+    least = min((len(name_parts(choice)) for choice in holding), default=0)
+    shortest = [choice for choice in holding if len(name_parts(choice)) == least]
+    if 1 <= len(shortest) <= 3:
+        return shortest
+    by_key = {name_key(choice): choice for choice in known}
+    found = difflib.get_close_matches(name_key(name), list(by_key), n=1, cutoff=0.8)
+    return [by_key[key] for key in found]
+
+
+def meant_setting(name: str, choices: Iterable[str]) -> str:
+    """As `did_you_mean`, for a flag or key."""
+    found = nearest_settings(name, choices)
+    return f" (did you mean {' or '.join(found)}?)" if found else ""
+
+
 def did_you_mean(name: str, choices: Iterable[str]) -> str:
     """` (did you mean X?)`, or nothing where no choice is near: to be put behind a wrong name."""
     found = nearest(name, choices)

@@ -1,15 +1,17 @@
 """How many KV blocks a GPU holds, and why."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kvtwin.traces import UserError
 
 from .block_groups import ONE_GROUP, BlockGroups, in_flight_tokens
-from .catalog import find_gpu, find_model
+from .catalog import find_gpu
 from .config import RunConfig
 from .grouping import vllm_groups, window_note
 from .model import ModelSpec
 from .registry import find_policy
+from .setting_values import flag_of
 from .sizing.deployment import Deployment
 from .sizing.engines.vllm import Vllm
 from .sizing.stage_bytes import kv_bytes_per_token
@@ -69,7 +71,7 @@ def layer_groups(config: RunConfig) -> BlockGroups:
 
     One group without a window where it does not, or where its groups cannot be simulated.
     """
-    deployment = _deployment(config, find_model(config.model))
+    deployment = _deployment(config, config.model_spec)
     return vllm_groups(deployment, hybrid=True) or ONE_GROUP
 
 
@@ -82,7 +84,7 @@ def size_pool(config: RunConfig) -> PoolSize:
     have the same bytes, but for less than a block: the override counts vLLM's blocks, which may be
     those of a group of layers. Raises UserError if not one block fits.
     """
-    model = find_model(config.model)
+    model = config.model_spec
     deployment = _deployment(config, model)
     found = vllm_groups(deployment, hybrid=not config.disable_hybrid_kv_cache_manager)
     budget = _Simulated(found or ONE_GROUP).budget(deployment, stage=0)
@@ -134,6 +136,7 @@ def _deployment(config: RunConfig, model: ModelSpec) -> Deployment:
         max_num_batched_tokens=config.max_num_batched_tokens,
         num_gpu_blocks_override=config.num_gpu_blocks_override,
         kv_cache_memory_bytes=config.kv_cache_memory_bytes,
+        enforce_eager=config.enforce_eager,
     )
 
 
@@ -173,4 +176,21 @@ def _notes(
             "table without it"
         )
     windows = window_note(deployment, found, config.num_gpu_blocks_override)
-    return tuple(note for note in (overridden, longer, disabled, windows) if note)
+    return tuple(
+        note for note in (overridden, *_memory_notes(config), longer, disabled, windows) if note
+    )
+
+
+def _memory_notes(config: RunConfig) -> Iterator[str]:
+    """On settings that change what is left for the pool, and where it is given what they leave alone."""
+    given = [
+        flag_of(name)
+        for name in ("num_gpu_blocks_override", "kv_cache_memory_bytes")
+        if getattr(config, name) is not None
+    ]
+    if config.enforce_eager and given:
+        yield f"--enforce-eager has no effect: {given[0]} gives the pool, and step times do not tell eager ones apart"
+    elif config.enforce_eager:
+        yield "--enforce-eager leaves the memory of CUDA graphs to the pool; step times do not tell eager ones apart"
+    if config.quantization is not None and given:
+        yield f"--quantization does not change the pool: {given[0]} gives it"

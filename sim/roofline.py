@@ -75,6 +75,10 @@ def _notes(model: ModelSpec, gpu: GpuSpec) -> tuple[str, ...]:
         f"peak: {gpu.mfu_source}; memory at the full rate of the HBM",
         f"{STEP_OVERHEAD_NS / 1e6:g} ms of fixed overhead in every step: assumed",
     ]
+    if model.precision:
+        notes.append(
+            f"weights in {model.precision} are read as stored, and computed with at the bf16 peak"
+        )
     if model.num_active_experts > 1:
         notes.append("every expert's weights are read in every step: too slow for small batches")
     if model.sliding_window:

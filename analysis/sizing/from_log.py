@@ -27,7 +27,7 @@ LEAST_LEFT_BYTES = -(2**29)
 FIRST_TO_SET_GRAPHS_ASIDE = (0, 21)
 NEWEST = (10**6, 0)
 FIRST_WITH_092 = (0, 20)  # vLLM's default fraction; 0.90 before (0.19.1 prints it)
-# Of settings that a log states; those of the flags.
+# Of settings that a log states: more than any engine was started with.
 LARGEST = {
     "tensor_parallel_size": 4096,
     "pipeline_parallel_size": 4096,
@@ -77,7 +77,7 @@ def with_log(inputs: SizeInputs, log: LogFacts) -> SizeInputs:
         stated["model"] = log.model.value
     length = log.max_model_len or log.concurrency_at
     if length is not None:
-        stated["max_model_len"] = str(length.whole)
+        stated["max_model_len"] = length.whole
     if log.kv_cache_dtype is not None:
         stated["kv_cache_dtype"] = _dtype(log.kv_cache_dtype.value)
     if log.enforce_eager is not None:

@@ -1,7 +1,6 @@
 """From the flags of `kvtwin size`, and an engine's log, to a deployment."""
 
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,8 +8,8 @@ from pathlib import Path
 from kvtwin.sim import find_gpu, find_model
 from kvtwin.sim.catalog import GpuMemory
 from kvtwin.sim.checkpoint import quantize, read_model
-from kvtwin.sim.model import KV_DTYPE_BYTES, ModelSpec
-from kvtwin.sim.names import did_you_mean
+from kvtwin.sim.model import ModelSpec, kv_dtype
+from kvtwin.sim.setting_values import AUTO_LENGTH, check_step, check_value, flag_of
 from kvtwin.sim.sizing.accounting import Accounting
 from kvtwin.sim.sizing.bisect import largest_that
 from kvtwin.sim.sizing.changed import changed
@@ -32,10 +31,19 @@ from .from_log import (
 from .options import SizeInputs
 
 LARGEST_GIB = 10**6
-AUTO_LENGTH = ("auto", "-1")  # as vLLM spells it
-FP8_FORMATS = ("fp8_e4m3", "fp8_e5m2")  # of one byte each
-MULTIPLES = {"": 1, "k": 10**3, "K": 2**10, "m": 10**6, "M": 2**20}
-
+# Of the settings that runs have, too, those whose values mean the same to every engine.
+CHECKED = (
+    "tensor_parallel_size",
+    "pipeline_parallel_size",
+    "data_parallel_size",
+    "block_size",
+    "max_model_len",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "kv_cache_dtype",
+    "num_gpu_blocks_override",
+    "kv_cache_memory_bytes",
+)
 
 # Of a deployment, what flags can change of the one that a log is of.
 CHANGEABLE = (
@@ -77,6 +85,7 @@ def load_setting(inputs: SizeInputs, log: LogFacts | None) -> Setting:
     Raises:
         UserError: a flag is missing, out of range, or contradicts another or the log.
     """
+    _check_values(inputs)
     if log is None:
         accounting = find_accounting(inputs.accounting or "vllm")
         deployment, logged = _deployment(inputs, None), None
@@ -97,15 +106,28 @@ def load_setting(inputs: SizeInputs, log: LogFacts | None) -> Setting:
         if "memory_utilization" in settings:
             settings["memory_utilization_source"] = "given"
         deployment = changed(logged, accounting, **settings) if settings else logged
-    if inputs.max_model_len in AUTO_LENGTH:
+    if inputs.max_num_seqs is not None and accounting.name.startswith("vllm"):
+        check_step(
+            inputs.max_num_seqs,
+            accounting.max_num_batched_tokens(deployment),
+            accounting.default_max_num_batched_tokens(deployment),
+        )
+    if inputs.max_model_len == AUTO_LENGTH:
         deployment = _with_longest(deployment, accounting)
     return Setting(
         deployment, accounting, logged, tuple(_notes(inputs, deployment, accounting, log))
     )
 
 
+def _check_values(inputs: SizeInputs) -> None:
+    for name in CHECKED:
+        value = getattr(inputs, name)
+        if value is not None and (name, value) != ("max_model_len", AUTO_LENGTH):
+            check_value(name, value)
+
+
 def _flags_over(inputs: SizeInputs, of_log: SizeInputs) -> SizeInputs:
-    said = {name: value for name, value in vars(inputs).items() if value not in (None, False)}
+    said = {name: value for name, value in vars(inputs).items() if value is not None}
     return replace(of_log, **said)
 
 
@@ -186,17 +208,19 @@ def _deployment(stated: SizeInputs, log: LogFacts | None) -> Deployment:
         model=model,
         gpu=gpu,
         gpu_memory_source=gpu_memory_source,
-        max_model_len=_length(stated.max_model_len, model),
+        max_model_len=model.max_model_len
+        if stated.max_model_len in (None, AUTO_LENGTH)
+        else stated.max_model_len,
         tensor_parallel_size=stated.tensor_parallel_size or 1,
         pipeline_parallel_size=stated.pipeline_parallel_size or 1,
         data_parallel_size=stated.data_parallel_size or 1,
         memory_utilization=stated.gpu_memory_utilization,
         memory_utilization_source="given" if log is None else "log",
         block_size=stated.block_size,
-        kv_cache_dtype=_dtype(dtype),
+        kv_cache_dtype=kv_dtype(dtype),
         max_num_seqs=stated.max_num_seqs,
         max_num_batched_tokens=stated.max_num_batched_tokens,
-        enforce_eager=stated.enforce_eager,
+        enforce_eager=bool(stated.enforce_eager),
         num_gpu_blocks_override=stated.num_gpu_blocks_override,
         kv_cache_memory_bytes=stated.kv_cache_memory_bytes,
         weights=_given("weights_gib", stated),
@@ -242,45 +266,17 @@ def _gpu(stated: SizeInputs, log: LogFacts | None) -> tuple[GpuMemory, Source]:
     return GpuMemory(f"a GPU of {num_bytes / 2**30:.2f} GiB", num_bytes, detail), source
 
 
-def _length(said: str | None, model: ModelSpec) -> int:
-    """Tokens of `said`: digits, or as vLLM takes them: 32k is 32,000 and 32K is 32,768."""
-    if said is None or said in AUTO_LENGTH:
-        return model.max_model_len
-    found = re.fullmatch(r"([0-9]{1,12})([kKmM]?)", said)
-    num_tokens = int(found[1]) * MULTIPLES[found[2]] if found else 0
-    if not 1 <= num_tokens <= 10**12:
-        raise UserError(
-            f"--max-model-len is {said!r}; it must be a whole number of tokens from 1 on (32k, 32K), "
-            "or auto"
-        )
-    return num_tokens
-
-
-def _dtype(name: str) -> str:
-    if name in FP8_FORMATS:
-        return "fp8"
-    if name not in KV_DTYPE_BYTES:
-        hint = did_you_mean(name, KV_DTYPE_BYTES)
-        choices = ", ".join(KV_DTYPE_BYTES)
-        raise UserError(f"--kv-cache-dtype is {name!r}{hint}; it must be one of {choices}")
-    return name
-
-
 def _given(name: str, inputs: SizeInputs) -> Given | None:
     value = getattr(inputs, name)
     if value is None:
         return None
-    return Given(_bytes_of(name, value), "given", _flag(name))
+    return Given(_bytes_of(name, value), "given", flag_of(name))
 
 
 def _bytes_of(name: str, gib: float) -> int:
     if not math.isfinite(gib) or not 0 <= gib <= LARGEST_GIB:
-        raise UserError(f"{_flag(name)} is {gib:g}; it must be from 0 to {LARGEST_GIB:,} GiB")
+        raise UserError(f"{flag_of(name)} is {gib:g}; it must be from 0 to {LARGEST_GIB:,} GiB")
     return round(gib * 2**30)
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
 
 
 def _with_longest(deployment: Deployment, accounting: Accounting) -> Deployment:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from kvtwin.sim import Assembly, RunConfig, assemble, find_model, find_policy, layer_groups
+from kvtwin.sim import Assembly, RunConfig, assemble, find_policy, layer_groups
 from kvtwin.traces import Trace, UserError
 
 from ..audit.poison import WORD_BYTES
@@ -34,7 +34,7 @@ def content_shape(
     Raises UserError where the kernels cannot hold its KV, slots cannot be audited, heads do not divide, or
     `config.policy` keeps groups of layers of which not each has one.
     """
-    model = find_model(config.model)
+    model = config.model_spec
     if config.tensor_parallel_size > 1:
         raise UserError(
             f"--tensor-parallel-size is {config.tensor_parallel_size}; an execution has one device"

@@ -62,12 +62,14 @@ QUANTIZATIONS: dict[str, Format] = {
 
 
 def quantize(model: ModelSpec, quantization: str) -> ModelSpec:
-    """`model` with its linear layers in the format of that name (a key of QUANTIZATIONS).
+    """`model` with its linear layers in the format of that name: a key of QUANTIZATIONS.
+
+    vLLM's name of a kernel for it, such as awq_marlin, is the same format.
 
     Embedding, output head, routers, norms and biases keep 16 bits. Raises UserError for unknown
     names, for models that are quantised already, and for MXFP4 without experts.
     """
-    chosen = QUANTIZATIONS.get(quantization)
+    chosen = QUANTIZATIONS.get(quantization.removesuffix("_marlin"))
     if chosen is None:
         hint = did_you_mean(quantization, QUANTIZATIONS)
         raise UserError(

@@ -23,7 +23,7 @@ def changed(before: Deployment, accounting: Accounting, **settings: Any) -> Depl
         ),
         "other": _shifted(before.other, _non_torch(before), _non_torch(after)),
     }
-    if after.enforce_eager and not before.enforce_eager:
+    if after.enforce_eager != before.enforce_eager:
         scaled["cuda_graphs"] = None
     return replace(after, **{name: given for name, given in scaled.items() if name not in settings})
 

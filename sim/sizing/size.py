@@ -1,7 +1,6 @@
 """A deployment's KV pool under one engine's accounting, and whether the engine would start."""
 
 import math
-import re
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -95,11 +94,7 @@ def check_settings(deployment: Deployment, accounting: Accounting) -> None:
     """Raise UserError where a setting contradicts the model or the engine."""
     model, utilization = deployment.model, accounting.utilization(deployment)
     model.check_tensor_parallel(deployment.tensor_parallel_size)
-    if deployment.max_model_len > model.max_model_len:
-        raise UserError(
-            f"--max-model-len is {deployment.max_model_len:,}; {model.name} has positions for at "
-            f"most {model.max_model_len:,} tokens; lower it to that{_said_of_rope(model.note)}"
-        )
+    model.check_max_model_len(deployment.max_model_len)
     if deployment.pipeline_parallel_size > model.num_layers:
         raise UserError(
             f"--pipeline-parallel-size is {deployment.pipeline_parallel_size}; {model.name} has "
@@ -109,13 +104,6 @@ def check_settings(deployment: Deployment, accounting: Accounting) -> None:
         raise UserError(
             f"{accounting.utilization_flag} is {utilization:g}; it must be above 0 and at most 1"
         )
-
-
-def _said_of_rope(note: str) -> str:
-    """What a model's note says of scaling positions, in brackets; empty if nothing."""
-    sentences = re.split(r"[;.] |\.$", note)
-    said = [sentence for sentence in sentences if re.search("rope|yarn", sentence, re.IGNORECASE)]
-    return f" ({'; '.join(said)})" if said else ""
 
 
 def _size_stage(

@@ -12,22 +12,17 @@ from .settings import SchedulerSettings
 def scheduler_settings(policy: VllmV1, limits: Limits) -> SchedulerSettings:
     """What vLLM's scheduler would be told. Raises UserError for what vLLM refuses to start with."""
     options = policy.settings
-    for flag, value, least, reason in (
-        (
-            "--max-num-batched-tokens",
-            limits.max_num_batched_tokens,
-            0 if options.enable_chunked_prefill else options.max_model_len,
-            "every prompt must fit into a step, as prompts are not cut into chunks",
-        ),
-        (
-            "--max-model-len",
-            options.max_model_len,
-            options.long_prefill_token_threshold,
-            "no prompt is longer than that, so a --long-prefill-token-threshold above it is a mistake",
-        ),
-    ):
-        if value < least:
-            raise UserError(f"{flag} is {value}; it must be at least {least}, because {reason}")
+    longest, threshold = options.max_model_len, options.long_prefill_token_threshold
+    if not options.enable_chunked_prefill and limits.max_num_batched_tokens < longest:
+        raise UserError(
+            f"--max-num-batched-tokens is {limits.max_num_batched_tokens}; with --no-enable-chunked-prefill it must be "
+            f"at least --max-model-len ({longest}), because every prompt must fit into a step"
+        )
+    if threshold > longest:
+        raise UserError(
+            f"--long-prefill-token-threshold is {threshold}; it must be at most --max-model-len ({longest}), because "
+            "no prompt is longer than that"
+        )
     return SchedulerSettings(
         num_gpu_blocks=policy.pool.num_blocks,
         max_model_len=options.max_model_len,

@@ -148,7 +148,7 @@ def test_help_gives_the_defaults_of_the_configuration() -> None:
             expected = shown[value] if isinstance(value, bool) else str(value)
             assert found[1] == expected, name
             checked += 1
-    assert checked == 23
+    assert checked == 24
 
 
 def test_help_describes_the_reference_setting() -> None:

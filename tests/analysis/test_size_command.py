@@ -191,7 +191,7 @@ def test_what_does_not_fit_says_which_term_and_what_would(
         (["--model", "lama-3.1-8b", "--gpu", "l4"], "did you mean"),
         ([*LLAMA[:4], "--max-model-len", "131073"], "at most 131,072"),
         ([*LLAMA[:4], "--max-model-len", "long"], "--max-model-len is 'long'"),
-        ([*LLAMA[:4], "--max-model-len", "0"], "--max-model-len is '0'"),
+        ([*LLAMA[:4], "--max-model-len", "0"], "--max-model-len is 0; it must be at least 1"),
         ([*LLAMA, "--block-size", "0"], "--block-size"),
         ([*LLAMA, "--tensor-parallel-size", "3"], "must divide the 32 attention heads"),
         ([*LLAMA, "--pipeline-parallel-size", "33"], "has 32 layers"),

@@ -46,6 +46,16 @@ def test_the_graphs_that_old_versions_estimate_are_not_taken_off(
     assert found["cuda_graphs"]["num_bytes"] == -taken_off * GIB
 
 
+def test_leaving_eager_mode_estimates_the_graphs_that_the_log_knows_nothing_of(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    text = config().replace("enforce_eager=False", "enforce_eager=True") + WEIGHTS.format(gib=15)
+    eager = terms_of(sized(capsys, tmp_path, text, "--gpu", "h100"))
+    graphs = terms_of(sized(capsys, tmp_path, text, "--gpu", "h100", "--no-enforce-eager"))
+    assert eager["cuda_graphs"]["num_bytes"] == 0
+    assert graphs["cuda_graphs"]["num_bytes"] < 0
+
+
 @pytest.mark.parametrize(
     ("kv_gib", "taken_off"),
     [("54.14", 0), ("53.60", 0), ("52.70", 2), ("52.14", 2)],  # 71.27 - 14.99 - 1.89 - 0.25 = 54.14

@@ -66,7 +66,9 @@ def test_a_run_finds_the_variant_again_by_the_name_that_it_stored() -> None:
     stored = RunConfig(model="Qwen/qwen2.5-7b-instruct", gpu="h100").model
     assert stored == "Qwen2.5-7B-Instruct"
     assert RunConfig(model=stored, gpu="h100", max_model_len=32_768).model == stored
-    with pytest.raises(UserError, match=r"32769; Qwen2\.5-7B-Instruct has positions for at most 3"):
+    with pytest.raises(
+        UserError, match=r"32,769; Qwen2\.5-7B-Instruct has positions for at most 3"
+    ):
         RunConfig(model=stored, gpu="h100", max_model_len=32_769)
 
 

@@ -46,9 +46,15 @@ def test_names_become_the_catalogues_own() -> None:
         ("gpu_memory_utilization", "0.9", "is '0.9'; it must be a number above 0"),
         ("watermark", -0.01, "--watermark is -0.01; it must be at least 0 and below 1"),
         ("watermark", 1.0, "--watermark is 1.0; it must be at least 0 and below 1"),
-        ("max_model_len", 2049, "OPT-13B has positions for at most 2048 tokens"),
+        ("max_model_len", 2049, "OPT-13B has positions for at most 2,048 tokens"),
         ("max_num_seqs", 0, "--max-num-seqs is 0; it must be at least 1"),
+        ("max_model_len", -1, "--max-model-len is auto; a run needs the number"),
         ("max_num_batched_tokens", 255, "at least --max-num-seqs (256)"),
+        ("max_num_seqs", 8193, "--max-num-seqs is 8193; it must be at most --max-num-batched"),
+        ("block_size", 10**6 + 1, "--block-size is too large; it must be at most 1,000,000"),
+        ("quantization", "awk", "--quantization awk is not known (did you mean awq?)"),
+        ("enforce_eager", 1, "--enforce-eager is 1; it must be true or false"),
+        ("model", "some/config.json", "is a file, which kvtwin size reads"),
         ("seed", -1, "--seed is -1; it must be at least 0"),
         ("growth_tokens", 0, "--growth-tokens is 0; it must be at least 1"),
         ("max_tokens", 0, "--max-tokens is 0; it must be at least 1"),
@@ -98,6 +104,32 @@ def test_a_file_sets_fields_in_snake_and_kebab_case(tmp_path: Path) -> None:
     assert isinstance(made.watermark, float)
 
 
+def test_a_file_writes_counts_as_flags_do(tmp_path: Path) -> None:
+    machine = 'model = "opt-13b"\ngpu = "a100-40gb"\n'
+    path = write(tmp_path, machine + 'max-model-len = "2k"\nkv_cache_memory_bytes = "10G"\n')
+    assert RunConfig.from_toml(path) == config(max_model_len=2000, kv_cache_memory_bytes=10 * 2**30)
+
+
+def test_a_key_that_is_a_flag_alone_is_named_so(tmp_path: Path) -> None:
+    path = write(tmp_path, "num-requests = 5\n")
+    with pytest.raises(UserError, match="num-requests; give it on the command line: --num-req"):
+        RunConfig.from_toml(path, ["num_requests"])
+
+
+def test_fewer_tokens_than_sequences_lower_the_sequences_unless_both_are_given() -> None:
+    lowered = RunConfig.from_toml(None, **MACHINE, max_num_batched_tokens=100)
+    assert (lowered.max_num_seqs, lowered.max_num_batched_tokens) == (100, 100)
+    with pytest.raises(
+        UserError, match=r"-tokens is 100; it must be at least --max-num-seqs \(101"
+    ):
+        RunConfig.from_toml(None, **MACHINE, max_num_batched_tokens=100, max_num_seqs=101)
+
+
+def test_both_formats_of_fp8_are_stored_alike() -> None:
+    assert config(kv_cache_dtype="fp8_e5m2") == config(kv_cache_dtype="fp8_e4m3")
+    assert config(kv_cache_dtype="fp8_e4m3").kv_cache_dtype == "fp8"
+
+
 def test_overrides_go_before_the_file_unless_they_are_none(tmp_path: Path) -> None:
     path = write(tmp_path, 'model = "opt-13b"\ngpu = "a100-40gb"\nblock_size = 32\nseed = 5\n')
     made = RunConfig.from_toml(path, block_size=8, seed=None, compaction=False)
@@ -112,6 +144,12 @@ def test_without_a_file_the_overrides_stand_alone() -> None:
     ("text", "said"),
     [
         ("\nblock_sise = 16\n", ":2: unknown key block_sise (did you mean block_size?)"),
+        ("enable-prefix-caching = true\n", ":1: unknown key enable-prefix-caching; in runs it is"),
+        ("no_enable_prefix_caching = 1\n", "; in runs it is the policy vllm-v1-no-caching"),
+        ("host = 'x'\n", ":1: unknown key host; it says how an engine answers its clients"),
+        ("max-model-len = '8x'\n", ":1: max-model-len is '8x'; it must be a whole number"),
+        ("max-model-len = 'auto'\n", ":1: max-model-len is auto; a run needs the number"),
+        ("max-num-seqs = '8k'\n", ":1: max-num-seqs is '8k'; it must be a whole number"),
         ("seed = 1\nblock_size = 16.0\n", ":2: block_size is 16.0; it must be a whole number"),
         ("block-size = true\n", ":1: block-size is True; it must be a whole number"),
         ("block_size = 0\n", ":1: block_size is 0; it must be at least 1"),

@@ -75,6 +75,7 @@ def test_a_run_of_what_was_measured_is_calibrated(path: Path) -> None:
     [
         ({"model": "llama-3.1-8b"}, False, "fitted to OPT-13B, and this is Llama-3.1-8B"),
         ({"tensor_parallel_size": 2}, False, "fitted to one GPU, and these are 2"),
+        ({"quantization": "awq"}, False, "fitted to weights as shipped, and these are awq"),
         ({"block_size": 32}, True, "fitted to blocks of 16, and these have 32 slots"),
     ],
 )

@@ -113,7 +113,6 @@ def test_groups_that_are_not_simulated(
     """Every layer is in full, in one table, and the override counts blocks of all."""
     model = made_model(*layers)
     assert vllm_groups(deployment(model, block_size=16), hybrid=hybrid) is None
-    monkeypatch.setattr(pool, "find_model", lambda _: model)
     config = RunConfig(
         "llama-3.1-8b",
         "h100",
@@ -122,6 +121,7 @@ def test_groups_that_are_not_simulated(
         num_gpu_blocks_override=9,
         disable_hybrid_kv_cache_manager=not hybrid,
     )
+    monkeypatch.setattr(RunConfig, "model_spec", model)
     sized = size_pool(config)
     assert sized.groups.has_one_table
     assert sized.pool_bytes == 9 * 16 * model.kv_bytes_per_token("auto", 1)
@@ -162,7 +162,7 @@ def test_sizing_says_the_same(
             **fields,
         )
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(pool, "find_model", lambda _: model)
+            patch.setattr(RunConfig, "model_spec", model)
             simulated = size_pool(config)
         assert simulated.num_blocks == num_given
         would_start = accounting.pool(sized, 0, simulated.pool_bytes).fits(max_model_len)

@@ -183,9 +183,12 @@ def test_a_smaller_number_goes_first(tmp_path: Path) -> None:
     [
         (
             {"enable_chunked_prefill": False, "max_num_batched_tokens": 256},
-            "--max-num-batched-tokens is 256; it must be at least 300",
+            "-tokens is 256; with --no-enable-chunked-prefill it must be at least --max-model-len .300.",
         ),
-        ({"long_prefill_token_threshold": 301}, "--max-model-len is 300; it must be at least 301"),
+        (
+            {"long_prefill_token_threshold": 301},
+            "--long-prefill-token-threshold is 301; it must be at most --max-model-len .300.",
+        ),
     ],
 )
 def test_what_vllm_does_not_start_with_is_refused(
