@@ -121,9 +121,14 @@ class Audit:
             end = self._planned.end((row, branch))
             room = len(table.units) * self._setting.block_slots
             if table.written > end:
-                self._say("past the end", in_words((row, branch)), f"at most {end}", table.written)
+                self._say(
+                    "past the end",
+                    self._in_words((row, branch)),
+                    f"at most {end}",
+                    table.written,
+                )
             if table.written > room:
-                self._say("room", in_words((row, branch)), f"at most {room}", table.written)
+                self._say("room", self._in_words((row, branch)), f"at most {room}", table.written)
 
     def _check_sight(self, key: Key, table: Table, first: int) -> None:
         """Whatever a window sees from position `first` of a table is in it."""
@@ -134,7 +139,15 @@ class Audit:
         units = [*table.units[oldest:end], GONE]
         if len(units) <= end - oldest or GONE in units[:-1]:
             place = oldest + units.index(GONE)
-            self._say("sight", f"position {place * size} of {in_words(key)}", "a unit", "none")
+            self._say(
+                "sight",
+                f"position {place * size} of {self._in_words(key)}",
+                "a unit",
+                "none",
+            )
+
+    def _in_words(self, key: Key) -> str:
+        return in_words(key, self._replay.kind)
 
     def _reusable_tokens(self, row: int) -> int:
         """Leading tokens of a row that may serve others when it has left them."""
@@ -175,7 +188,12 @@ class Audit:
         """After the last commit: nobody holds anything, and all is poison or cached (INV-8)."""
         self._replay.follow()
         for key, table in self._replay.tables.items():
-            self._say("leak", in_words(key), "nothing held at the end", f"{len(table.units)} units")
+            self._say(
+                "leak",
+                self._in_words(key),
+                "nothing held at the end",
+                f"{len(table.units)} units",
+            )
         claims = claims_of(self._replay)
         self._checks.shared(claims)
         self._checks.unheld(claims, self._classify())
@@ -204,7 +222,7 @@ class Audit:
             ]
             for at in differing[:1]:
                 expected = units[at] if at < len(units) else "nothing"
-                self._say("table", f"entry {at} of {in_words(key)}", expected, read[at])
+                self._say("table", f"entry {at} of {self._in_words(key)}", expected, read[at])
 
     def _check_finished(self) -> list[int]:
         """E of each owner, 0 of those that have finished; they hold memory in a static batch alone."""
@@ -216,7 +234,7 @@ class Audit:
         for (key, table), is_over in pairs:
             if is_over and not (self._setting.whole_batch and table.since in batches):
                 held = f"{len(table.units)} units"
-                self._say("leak", in_words(key), "nothing held by who has finished", held)
+                self._say("leak", self._in_words(key), "nothing held by who has finished", held)
         return [0 if is_over else end for end, is_over in zip(ends, over, strict=True)]
 
     def _sizes(self) -> Codes:

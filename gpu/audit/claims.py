@@ -28,10 +28,12 @@ class Claims:
     tokens: Codes  # id of the token that has been computed or found there, else NOTHING
     is_source: Flags
     is_arriving: Flags  # computed or copied there in this step, or for as long as a transfer lasts
+    kind: str  # of what the second number of a key counts, see `in_words`
 
     def in_words(self, entry: int) -> str:
         """An entry, in a message."""
-        return f"{in_words(self.keys[self.owners[entry]])} position {self.positions[entry]}"
+        key = self.keys[self.owners[entry]]
+        return f"{in_words(key, self.kind)} position {self.positions[entry]}"
 
 
 def claims_of(replay: Replay, host: bool = False) -> Claims:
@@ -55,7 +57,8 @@ def claims_of(replay: Replay, host: bool = False) -> Claims:
     is_source = np.arange(len(slots)) >= num_held
     is_arriving = (is_copied & ~is_source) | np.isin(slots // replay.block_slots, replay.copied)
     is_arriving |= np.isin(slots, _computed_slots(replay))
-    return Claims(keys, slots, owners, positions, tokens, is_source, is_arriving)
+    kind = replay.kind
+    return Claims(keys, slots, owners, positions, tokens, is_source, is_arriving, kind)
 
 
 def _computed_slots(replay: Replay) -> Codes:

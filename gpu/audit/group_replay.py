@@ -14,6 +14,8 @@ class GroupReplay(Replay):
     one token only may leave a table without any for a moment.
     """
 
+    kind = "group"
+
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._ended: set[int] = set()  # rows whose last unit has left

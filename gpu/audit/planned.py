@@ -69,7 +69,8 @@ class PlannedTokens:
         for key, ids in self._ids.items():
             positions = np.flatnonzero(ids == token)
             if len(positions):
-                return f"{in_words(key)} position {positions[0]}"
+                kind = "group" if self._has_groups else "branch"
+                return f"{in_words(key, kind)} position {positions[0]}"
         return "a token of nobody"
 
 
@@ -80,7 +81,7 @@ def in_group(ids: Ids, group: int) -> Ids:
     return codes
 
 
-def in_words(key: Key) -> str:
-    """A sequence, in a message."""
-    row, branch = key
-    return f"request {row} branch {branch}" if branch else f"request {row}"
+def in_words(key: Key, kind: str = "branch") -> str:
+    """A sequence in a message, or with `kind` "group" its table for a group of layers."""
+    row, number = key
+    return f"request {row} {kind} {number}" if number else f"request {row}"

@@ -22,6 +22,8 @@ class Replay:
     ids of the tokens of a sequence, `reusable` how many leading ones of a row may serve others.
     """
 
+    kind = "branch"  # of what the second number of a key counts, in a message
+
     def __init__(
         self,
         log: Decisions,
@@ -37,9 +39,8 @@ class Replay:
         self._tokens = tokens
         self._reusable = reusable
         self.block_slots = block_slots
-        self.group_of = np.zeros(
-            num_slots // block_slots, dtype=np.int64
-        )  # branch that had a unit last
+        # Branch or group that had a unit last.
+        self.group_of = np.zeros(num_slots // block_slots, dtype=np.int64)
         self.tables: dict[Key, Table] = {}
         self._refs = np.zeros(num_slots // block_slots, dtype=np.int64)
         self._host_refs = np.zeros(0, dtype=np.int64)  # grows with the blocks that are named
@@ -110,7 +111,7 @@ class Replay:
             other.written = max(other.written, num_written)
 
     def _say(self, step: int, check: str, key: Key, expected: object, found: object) -> None:
-        self._findings.add(step, check, in_words(key), expected, found)
+        self._findings.add(step, check, in_words(key, self.kind), expected, found)
 
     def _take(self, step: int, key: Key, refs: Codes, first: int, num: int) -> bool:
         """Free units get their first holder."""
@@ -135,7 +136,7 @@ class Replay:
     def _holders(self, unit: int) -> str:
         keys = [key for key, table in self.tables.items() if unit in table.units]
         keys += [s.key for s in self.pending if s.first <= unit < s.first + s.num]
-        return f"held by {', '.join(map(in_words, keys)) or 'nobody'}"
+        return f"held by {', '.join(in_words(key, self.kind) for key in keys) or 'nobody'}"
 
     def _begin(self, row: int) -> None:
         """A request is admitted, or goes on with what others have."""

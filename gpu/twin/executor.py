@@ -20,7 +20,7 @@ from .layers import executed_layers, pool_shape, step_layers
 from .pool import DevicePool
 from .scratch import Scratch
 from .step import put_on_device, run_step
-from .tables import Key, in_words, table_key
+from .tables import Key, in_words
 
 
 class Clock(Protocol):
@@ -82,9 +82,9 @@ class UnwrittenHit:
     positions: Int64
 
     def __str__(self) -> str:
-        table = table_key(self.key, self.group)
+        group = f" group {self.group}" if self.group else ""
         return (
-            f"step {self.step}, {in_words(*table)}: {len(self.positions)} of the tokens found in the pool, "
+            f"step {self.step}, {in_words(*self.key)}{group}: {len(self.positions)} of the tokens found in the pool, "
             f"the first at position {self.positions[0]}, were never written; computed now"
         )
 

@@ -145,7 +145,7 @@ def test_what_was_never_written_is_computed_in_each_group(
         (hit.key, hit.group, hit.positions.tolist()) for hit in execution.executor.unwritten_hits
     ]
     assert hits == [((0, 0), 0, [13, 14, 15]), ((0, 0), 1, [13, 14, 15])]
-    assert any("request 0 branch 1: 3 of the tokens found" in line for line in found.findings)
+    assert any("request 0 group 1: 3 of the tokens found" in line for line in found.findings)
     measured = {prediction.name: prediction for prediction in found.predictions}
     assert measured["findings"].measured == measured["outputs with NaN"].measured == 0
     assert measured["largest error"].passed
