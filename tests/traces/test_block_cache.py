@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvtwin.traces.block_cache import lru_hits, optimal_hits
+from kvtwin.traces.capacity_curve import lru_hit_curve
 
 
 def ragged(requests: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
@@ -89,6 +90,21 @@ def test_both_orders_on_small_trees(
     wanted = [data.draw(st.integers(0, len(blocks))) for blocks in requests]
     hits = optimal_hits(offsets, ids, capacity, np.array(wanted))
     assert hits.sum() == most_hits(requests, capacity, wanted)
+
+
+@settings(max_examples=examples(150))
+@given(requests=chained_requests(), data=st.data())
+def test_one_pass_gives_the_hits_of_every_capacity(
+    requests: list[list[int]], data: st.DataObject
+) -> None:
+    wanted = np.array([data.draw(st.integers(0, len(blocks))) for blocks in requests])
+    curve = lru_hit_curve(*ragged(requests), wanted)
+    by_capacity = [
+        np.minimum(naive_lru(requests, capacity, True), wanted).sum() for capacity in range(40)
+    ]
+    assert curve.tolist() == by_capacity[: len(curve)]
+    assert set(by_capacity[len(curve) :]) <= {curve[-1]}
+    assert len(curve) == 1 or curve[-2] < curve[-1], "its last block is one too many"
 
 
 def test_what_nobody_needs_any_more_makes_room() -> None:
