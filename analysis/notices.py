@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kvtwin.sim.requests import EXCEEDS_POOL
+
 from .definitions import DEPENDS_ON_STEP_TIMES
 
 # Share of max_num_seqs from which a mean says that this cap, not memory, held the batch down.
@@ -119,9 +121,20 @@ def _by_policy(
     ]
 
 
-def _example(summary: dict[str, Any]) -> str:
+def first_rejection(summary: Mapping[str, Any]) -> str:
+    """Why the first request that was rejected was: what it needed, and the limit, in a unit that a user knows."""
     first = summary["rejections"][0]
-    return (
-        f"e.g. row {first['row']:,} in {summary['policy']}, {first['reason']}: "
-        f"{first['value']:,}, limit {first['limit']:,}"
-    )
+    value, limit, unit = first["value"], first["limit"], ""
+    num_groups = len(summary["group_windows"])
+    if first["reason"] == EXCEEDS_POOL:
+        unit = " slots"
+    if unit and num_groups > 1:
+        # Slots are then parts of a token, by which nobody can tell how long a request may be.
+        value, limit = value // summary["block_slots"], limit // summary["block_slots"]
+        unit = f" blocks, each of one of {num_groups} groups of layers"
+    return f"{first['reason']}: {value:,}, limit {limit:,}{unit}"
+
+
+def _example(summary: dict[str, Any]) -> str:
+    row = summary["rejections"][0]["row"]
+    return f"e.g. row {row:,} in {summary['policy']}, {first_rejection(summary)}"

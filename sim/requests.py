@@ -13,6 +13,7 @@ from .policies.policy import Policy
 from .prompts import Pieces, prompts_of
 from .samples import ONE_SAMPLE, Sampling, branch_outputs
 
+EXCEEDS_POOL = "largest need exceeds an empty pool"
 UNKNOWN = -1  # a time that has not come, a max_tokens that nobody gave
 
 
@@ -142,8 +143,6 @@ class RequestTable:
                 if branches
                 else largest_need(num_prompt, num_output, max_tokens)
             ) > limit:
-                self.rejections.append(
-                    Rejection(row, "largest need exceeds an empty pool", need, limit)
-                )
+                self.rejections.append(Rejection(row, EXCEEDS_POOL, need, limit))
             else:
                 self.accepted.append(row)

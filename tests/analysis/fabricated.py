@@ -35,6 +35,7 @@ def summary(policy: str, /, **changed: Any) -> dict[str, Any]:
         "pool_slots": POOL_SLOTS,
         "pool_bytes": POOL_BYTES,
         "group_windows": [None],
+        "block_slots": 16,
         "kv_bytes_per_token": 1024,
         "start_ns": 0,
         "loaded_end_ns": 2_000_000_000,

@@ -40,6 +40,20 @@ def test_notices_name_policies_and_numbers() -> None:
     }
 
 
+def test_what_groups_of_layers_needed_is_told_in_blocks() -> None:
+    """Their slots are smaller than a token: here 160 of them are a block of 16 tokens of one group."""
+    why = "largest need exceeds an empty pool"
+    rejection = {"row": 4, "reason": why, "value": 66_080, "limit": 63_840}
+    grouped = {"group_windows": [1024, None], "block_slots": 160, "num_rejected": 1}
+    found = summary("paged", rejections=[rejection], **grouped)
+    assert texts(comparison(found))["Rejected"].endswith(
+        f"{why}: 413, limit 399 blocks, each of one of 2 groups of layers"
+    )
+    longer = rejection | {"reason": "prompt is not below max_model_len"}
+    found = summary("paged", rejections=[longer], **grouped)
+    assert texts(comparison(found))["Rejected"].endswith("max_model_len: 66,080, limit 63,840")
+
+
 def test_calls_that_came_after_a_rejected_one_are_counted() -> None:
     after = summary("paged", num_rejected=1, num_calls_after_rejected=4)
     assert texts(comparison(after, summary("orca-max")))["Rejected"] == (
