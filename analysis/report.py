@@ -70,5 +70,6 @@ def render_page(comparison: Mapping[str, Any], figures: Mapping[str, bytes]) -> 
         loaded_window=LOADED_WINDOW,
         prefix_hits=PREFIX_HITS,
         latency_cell=latency_cell,
+        constant_steps=str(comparison["config"]["cost"]).startswith("constant"),
         gib=2**30,
     )

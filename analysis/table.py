@@ -5,7 +5,7 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from .definitions import LATENCIES, LOADED_WINDOW, UNCALIBRATED, latency_cell
 from .facts import header_lines
@@ -16,6 +16,7 @@ Summary = dict[str, Any]
 # Where the tables end for any usual numbers.
 WIDTH_COLUMNS = 100
 PIPE_WIDTH_COLUMNS = 1000
+GAP_COLUMNS = 2
 # All are in --json and in the report; these fit beside the rest.
 SHOWN_LATENCIES = (
     ("ttft_ms", "TTFT", "p50"),
@@ -34,7 +35,7 @@ def memory_table(summaries: Sequence[Summary]) -> Table:
     table.add_column("running", justify="right", no_wrap=True)
     for name in PART_NAMES:
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("largest run", justify="right", no_wrap=True)
+    table.add_column("largest\nrun", justify="right", no_wrap=True)
     for summary in summaries:
         largest = summary["largest_free_run_share"]
         table.add_row(
@@ -70,27 +71,23 @@ def print_comparison(result: Mapping[str, Any], notices: Sequence[Notice], out: 
     `result` is the object of comparison.json, `out` where the report is.
     """
     console = plain_console()
-
-    def say(line: str, style: str) -> None:
-        console.print(line, style=style, soft_wrap=True)
-
     for line in header_lines(result):
-        say(line, "none")
+        say(console, line)
     console.print()
-    console.print(memory_table(result["policies"]))
+    print_table(console, memory_table(result["policies"]))
     console.print()
-    console.print(request_table(result["policies"]))
+    print_table(console, request_table(result["policies"]))
     for _, name, meaning in LATENCIES[:3]:
-        say(f"{name}: {meaning}", "dim")
-    say(f"Loaded window: {LOADED_WINDOW}", "dim")
-    say("Largest run: longest run of adjacent free slots, % of all free slots", "dim")
+        say(console, f"{name}: {meaning}", "dim")
+    say(console, f"Loaded window: {LOADED_WINDOW}", "dim")
+    say(console, "Largest run: longest run of adjacent free slots, % of all free slots", "dim")
     console.print()
     for notice in notices:
-        say(f"{notice.kind}: {notice.text}", "bold" if notice.serious else "dim")
+        say(console, f"{notice.kind}: {notice.text}", "bold" if notice.serious else "dim")
     for note in result["notes"]:
-        say(f"Note: {note}", "dim")
-    say(f"Report: {out}", "none")
-    say(result["verdict"], "bold")
+        say(console, f"Note: {note}", "dim")
+    say(console, f"Report: {out}")
+    say(console, result["verdict"], "bold")
 
 
 def plain_console() -> Console:
@@ -101,15 +98,52 @@ def plain_console() -> Console:
     return Console(highlight=False, markup=False, width=PIPE_WIDTH_COLUMNS)
 
 
+def say(console: Console, line: str = "", style: str = "none") -> None:
+    """A line of text: broken between words at a terminal, whole in a pipe."""
+    console.print(line, style=style, soft_wrap=not console.is_terminal)
+
+
+def print_table(console: Console, table: Table) -> None:
+    """Print a plain table of strings; columns for which the console is too narrow follow below it.
+
+    They stand beside the names of the rows again, because half a number is worse than none.
+    """
+    first, *others = table.columns
+    title, shown, width = str(table.title), [first], _width(first)
+    for column in others:
+        wider = width + GAP_COLUMNS + _width(column)
+        if wider > console.width and len(shown) > 1:
+            console.print(_of_columns(title, shown), end="\n\n")
+            title, shown, wider = "", [first], _width(first) + GAP_COLUMNS + _width(column)
+        shown, width = [*shown, column], wider
+    console.print(_of_columns(title, shown))
+
+
+def _width(column: Column) -> int:
+    texts = (str(column.header), *map(str, column.cells))
+    return max(len(line) for text in texts for line in text.split("\n"))
+
+
+def _of_columns(title: str, columns: Sequence[Column]) -> Table:
+    first, *others = columns
+    part = plain_table(title, str(first.header))
+    for column in others:
+        part.add_column(column.header, justify=column.justify, no_wrap=column.no_wrap)
+    for cells in zip(*(column.cells for column in columns), strict=True):
+        part.add_row(*cells)
+    return part
+
+
 def plain_table(title: str, first_column: str) -> Table:
     """A table without frame whose first column names the rows."""
-    # Two spaces between columns and none around, to fit into WIDTH_COLUMNS.
+    # GAP_COLUMNS spaces between columns and none around, to fit into WIDTH_COLUMNS.
     table = Table(
         title=title,
         title_justify="left",
         title_style="bold",
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
+        pad_edge=False,
         show_edge=False,
     )
     table.add_column(first_column, no_wrap=True)

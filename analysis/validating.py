@@ -29,7 +29,7 @@ from .calibration import typed_command, versions
 from .device_flags import DeviceFlags
 from .execution import shape_facts, write_execution
 from .layout import META_JSON, PREDICTION_JSON, VALIDATION_JSON, run_dir_name
-from .validation_cells import number_cell, outcome
+from .notices import first_rejection
 
 if TYPE_CHECKING:
     from kvtwin.gpu.check.backends import Backend
@@ -153,10 +153,9 @@ def _windows(windows: Sequence[int]) -> list[str]:
 
 
 def _all_rejected(summary: Mapping[str, Any]) -> str:
-    first = summary["rejections"][0]
     return (
         f"under {summary['policy']} all {summary['num_requests']:,} requests are rejected, the first because of "
-        f"{first['reason']} ({first['value']:,}, the limit is {first['limit']:,}), so there is nothing to execute"
+        f"{first_rejection(summary)}; so there is nothing to execute"
     )
 
 
@@ -173,37 +172,3 @@ def _rejected(foresights: Iterable[Foresight]) -> list[str]:
         if summary["num_rejected"]
     ]
     return [f"requests rejected at arrival, so not executed: {', '.join(counts)}"] if counts else []
-
-
-def prediction_header() -> str:
-    """Names of the columns of `prediction_lines`."""
-    return _line(
-        "policy", "backend", "kind", "prediction", "predicted", "measured", "tolerance", "unit", ""
-    ).rstrip()
-
-
-def prediction_lines(policy: PolicyValidation) -> list[str]:
-    """A line for each prediction and each finding, with the backend that ran."""
-    lines = [
-        _line(
-            prediction.policy,
-            prediction.backend,
-            prediction.kind,
-            prediction.name,
-            number_cell(prediction.predicted),
-            number_cell(prediction.measured),
-            number_cell(prediction.tolerance),
-            prediction.unit,
-            outcome(prediction.to_dict()),
-        )
-        for prediction in policy.predictions
-    ]
-    return lines + [f"{policy.policy:<16} {policy.backend:<16} {line}" for line in policy.findings]
-
-
-def _line(*cells: str) -> str:
-    policy, backend, kind, name, predicted, measured, tolerance, unit, verdict = cells
-    return (
-        f"{policy:<16} {backend:<16} {kind:<10} {name:<36} {predicted:>14} {measured:>14} "
-        f"{tolerance:>10} {unit:<12} {verdict}"
-    )

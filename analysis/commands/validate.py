@@ -48,17 +48,12 @@ def validate(
     with opened_backend(flags) as backend, replacing(out, force=force) as staging:
         from kvtwin.gpu.twin.validate import Depth
 
-        from ..validating import prediction_header, prediction_lines, validate_policies
-
-        shown: list[str] = []
+        from ..prediction_table import print_predictions
+        from ..validating import validate_policies
 
         def show(part: "PolicyValidation") -> None:
-            if as_json:
-                return
-            if not shown:
-                print(prediction_header())
-            shown.append(part.policy)
-            print("\n".join(prediction_lines(part)), flush=True)
+            if not as_json:
+                print_predictions(part)
 
         trace = load_trace(inputs, config.seed)
         validation = validate_policies(

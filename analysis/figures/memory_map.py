@@ -108,4 +108,8 @@ def draw(frames: RunFrames, ax: Axes, *, end_s: float, num_slots: int, **size: A
     ax.yaxis.set_major_formatter("{x:,.0f}")
     ax.set_title(frames.policy)
     ax.set_xlabel("simulated time (s)")
-    ax.set_ylabel("address (token slot)")
+    summary = frames.summary
+    # With several groups of layers a slot is a part of a token.
+    slot_bytes = summary["pool_bytes"] // summary["pool_slots"]
+    grouped = len(summary["group_windows"]) > 1
+    ax.set_ylabel(f"address (slots of {slot_bytes:,} B)" if grouped else "address (token slot)")

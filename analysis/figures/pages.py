@@ -59,9 +59,6 @@ def memory_map_grid(runs: Sequence[RunFrames]) -> bytes:
             # Slots may be of different sizes, and bytes are to scale.
             num_slots = num_bytes * run.summary["pool_slots"] // run.summary["pool_bytes"]
             memory_map.draw(run, ax, end_s=end_s, num_slots=num_slots, **MAP_PIXELS)
-            if len(run.summary["group_windows"]) > 1:
-                slot_bytes = run.summary["pool_bytes"] // run.summary["pool_slots"]
-                ax.set_ylabel(f"address (slots of {slot_bytes:,} B)")
         handles = map_patches()
         figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
         _stamp(figure, all(run.summary["calibrated"] for run in runs))

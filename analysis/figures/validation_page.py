@@ -60,7 +60,7 @@ def memory_maps(pairs: Sequence[Pair]) -> bytes:
 
 def step_scatter(pairs: Sequence[Pair]) -> bytes:
     """SVG: measured against predicted step times, a panel a policy."""
-    num_columns = min(NUM_SCATTER_COLUMNS, max(2, len(pairs)))
+    num_columns = min(NUM_SCATTER_COLUMNS, max(3, len(pairs)))
     num_rows = -(-len(pairs) // num_columns)
     with canvas(WIDTH_INCHES, 0.4 + WIDTH_INCHES / num_columns * num_rows) as figure:
         axes = figure.subplots(num_rows, num_columns, squeeze=False).ravel().tolist()

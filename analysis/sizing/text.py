@@ -7,7 +7,7 @@ from typing import Any
 from rich.table import Table
 
 from ..definitions import UNCALIBRATED
-from ..table import plain_console, plain_table
+from ..table import WIDTH_COLUMNS, plain_console, plain_table, say
 
 GIB = 2**30
 Facts = Mapping[str, Any]
@@ -16,31 +16,28 @@ Facts = Mapping[str, Any]
 def print_answer(facts: Facts) -> None:
     """Terms, pool, answers, the engine's own sentences, what would change; the verdict last."""
     console = plain_console()
-
-    def say(line: str = "", style: str = "none") -> None:
-        console.print(line, style=style, soft_wrap=True)
-
     for line in _header(facts):
-        say(line)
-    say()
-    console.print(_terms(facts))
-    say()
+        say(console, line)
+    say(console)
+    # A pipe is as wide as anything, and where a term is from is a long sentence.
+    console.print(_terms(facts), width=min(console.width, WIDTH_COLUMNS))
+    say(console)
     for line in [*_pool(facts), *_answers(facts)]:
-        say(line)
+        say(console, line)
     if facts["engine_says"]:
-        say()
-        say(f"{facts['accounting'].partition('-')[0]} would print:", "bold")
+        say(console)
+        say(console, f"{facts['accounting'].partition('-')[0]} would print:", "bold")
         for line in facts["engine_says"]:
-            say(f"  {line}")
+            say(console, f"  {line}")
     if facts["log"] is not None:
-        say()
+        say(console)
         for line in _log(facts["log"]):
-            say(line)
-    say()
+            say(console, line)
+    say(console)
     console.print(_levers(facts))
     for note in facts["notes"]:
-        say(f"Note: {note}", "dim")
-    say(verdict(facts), "bold")
+        say(console, f"Note: {note}", "dim")
+    say(console, verdict(facts), "bold")
 
 
 def verdict(facts: Facts) -> str:
@@ -142,10 +139,10 @@ def _pool(facts: Facts) -> Iterator[str]:
     fixed = kv["fixed_bytes_per_request"]
     beside = f", and holds {fixed / 2**20:,.2f} MiB however long it is" if fixed else ""
     yield f"A request takes {growing:,} B{per_gpu} for each token{all_layers}{beside}"
-    reserved = pool["num_reserved_blocks"]
+    reserved, plural = pool["num_reserved_blocks"], "" if pool["block_size"] == 1 else "s"
     kept = f" ({reserved} of them never given to a request: the null block)" if reserved else ""
     yield (
-        f"Pool: {pool['num_blocks']:,} blocks of {pool['block_size']} tokens{kept}, "
+        f"Pool: {pool['num_blocks']:,} blocks of {pool['block_size']} token{plural}{kept}, "
         f"{pool['block_bytes']:,} B a block, {pool['pool_bytes'] / GIB:.2f} GiB{per_gpu}"
     )
     derived = f" (derived: {pool['derived']})" if pool["derived"] else ""
@@ -216,8 +213,7 @@ def _log(log: Facts) -> Iterator[str]:
             f"predicted {predicted}{_percent(row['difference'])}"
         )
     for check in log["checks"]:
-        if check["verdict"] != "not applicable":
-            yield f"  {check['text']}"
+        yield f"  {check['text']}"
     for note in log["notes"]:
         yield f"  {note}"
 
@@ -235,8 +231,9 @@ def _figure(name: str, value: float) -> str:
 def _levers(facts: Facts) -> Table:
     stamp = f", {UNCALIBRATED}" if any(lever["estimated"] for lever in facts["levers"]) else ""
     table = plain_table(f"What would change (all GPUs together{stamp})", "change")
-    of_length = f"requests of {facts['setting']['max_model_len']:,}"
-    headings = ("GPUs", "KV GiB a GPU", "KV tokens", "vs. now", of_length, "longest request")
+    of_length = f"requests\nof {facts['setting']['max_model_len']:,}"
+    headings = ("GPUs", "KV GiB\na GPU", "KV tokens", "vs.\nnow", of_length, "longest\nrequest")
+    table.columns[0].no_wrap = False  # a flag and its value may stand below each other
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     now = facts["levers"][0]["num_tokens"]

@@ -115,7 +115,7 @@ def test_memory_table_column_by_column() -> None:
         "cached": ["11.0"],
         "external": ["6.0"],
         "free": ["3.0"],
-        "largest run": ["42.7"],
+        "largest\nrun": ["42.7"],
     }
 
 
@@ -155,10 +155,10 @@ def test_report_parts_column_by_column() -> None:
         "external %": "6.0",
         "free %": "3.0",
         "peak %": "89.3",
-        "largest free run, % of free": "42.7",
+        "largest free run, %": "42.7",
         "preemptions": "23",
         "recomputed tokens": "7,703",
-        "prefix hits, % of prompt tokens": "22.3",
+        "prefix hits, %": "22.3",
         "rejected": "14",
         "clipped": "5",
     }

@@ -56,6 +56,19 @@ def test_the_first_screen_answers(page_dir: Path) -> None:
         assert words in top, words
 
 
+@pytest.mark.parametrize(("cost", "told"), [("constant:45000000", True), ("roofline", False)])
+def test_other_step_times_are_told_where_there_are_other_ones(
+    cost: str, told: bool, tmp_path: Path
+) -> None:
+    for name in ("no-cache", "paged"):
+        write_run(tmp_path / "cache-or-not" / name, "paged")
+    facts = comparison(write_run(tmp_path / "paged", "paged"))
+    write_report(facts | {"config": facts["config"] | {"cost": cost}}, tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    caption = page[page.index("One request on its own") :]
+    assert caption.startswith("One request on its own; its step times come from") == told
+
+
 def test_peaks_and_recomputed_tokens_are_in_the_table(page_dir: Path, tmp_path: Path) -> None:
     page = (page_dir / "report.html").read_text()
     headings = re.findall(r"<th[^>]*>([^<]*)</th>", page)

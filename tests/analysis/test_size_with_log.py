@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from size_command import GIB, facts, refused, terms_of
+from size_command import GIB, LLAMA, facts, invoke, refused, terms_of
 
 # A 24 GB card, Llama-3.1-8B, one request of 20,000 tokens; as vLLM 0.6 prints it.
 V0_LOG = (
@@ -41,6 +41,20 @@ def test_a_log_that_contradicts_itself_is_named_in_the_verdict(
     found = facts(capsys, "--engine-log", str(log), "--model", "llama-3.1-8b")
     assert found["log"]["first_disagreement"].startswith("line 4: the log says 1,381 blocks, but")
     assert found["log"]["first_disagreement"] in found["verdict"]
+
+
+def test_why_a_line_is_not_judged_is_said(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    log = tmp_path / "start.log"
+    log.write_text("INFO 01-01 00:00:00 gpu_worker.py:1] Available KV cache memory: 18.69 GiB\n")
+    code, out, _ = invoke(capsys, *LLAMA, "--engine-log", str(log))
+    assert code == 0
+    assert "0 disagree, 1 not applicable" in out
+    assert (
+        "line 1: total x utilization - weights - activation peak - non torch: not applicable (the log does not "
+        "state total x utilization, weights, activation peak, non torch)"
+    ) in out
 
 
 def test_flags_go_before_the_log(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

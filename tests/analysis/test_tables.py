@@ -1,11 +1,20 @@
 """What people see at a terminal or through a pipe."""
 
+import io
+
 import pytest
 from fabricated import SHARES, comparison, summary
+from rich.console import Console
 
 from kvtwin.analysis.notices import notices
 from kvtwin.analysis.run_block import run_lines
-from kvtwin.analysis.table import WIDTH_COLUMNS, memory_table, print_comparison, request_table
+from kvtwin.analysis.table import (
+    WIDTH_COLUMNS,
+    memory_table,
+    print_comparison,
+    print_table,
+    request_table,
+)
 
 
 def printed(capsys: pytest.CaptureFixture[str], *summaries: dict[str, object]) -> list[str]:
@@ -32,7 +41,7 @@ def test_memory_columns() -> None:
         "cached",
         "external",
         "free",
-        "largest run",
+        "largest\nrun",
     ]
 
 
@@ -77,6 +86,22 @@ def test_nothing_is_cut_off_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> Non
     lines = printed(capsys, extreme)
     assert not any("…" in line for line in lines)
     assert cells(lines, "Requests", extreme["policy"]).count("31,000,000,000") == 3
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
+def test_columns_that_do_not_fit_follow_below(width: int) -> None:
+    table = memory_table([summary("paged", policy="vllm-v0-prefix-caching"), summary("orca-max")])
+    file = io.StringIO()
+    print_table(Console(file=file, width=width, force_terminal=False), table)
+    text = file.getvalue()
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= width
+    assert text.count("Mean requests running") == 1
+    rows = [line.split() for line in text.splitlines() if line.startswith("vllm-v0-prefix-caching")]
+    assert [number for row in rows for number in row[1:]] == (
+        ["34.2", "95.0", "1.0", "2.0", "0.0", "0.0", "1.0", "1.0", "50.0"]
+    )
+    assert (len(rows) > 1) == (width < 100)
 
 
 def test_what_was_run_and_assumed_is_said(capsys: pytest.CaptureFixture[str]) -> None:
