@@ -178,14 +178,16 @@ def test_blocks_of_all_layers_may_be_larger_than_the_override() -> None:
         assert size_pool(config).num_blocks == num_blocks
 
 
-@pytest.mark.parametrize(("async_scheduling", "wanted"), [(False, 10), (True, 12)])
+@pytest.mark.parametrize(
+    ("prompt", "async_scheduling", "wanted"), [(9, False, 10), (9, True, 12), (3, False, 6)]
+)
 def test_the_largest_need_is_what_vllm_wants(
-    group: Any, tmp_path: Path, async_scheduling: bool, wanted: int
+    group: Any, tmp_path: Path, prompt: int, async_scheduling: bool, wanted: int
 ) -> None:
     """Blocks of 2; P 9, O 4: 12 tokens are 6 full blocks. Window 3, 4 tokens in a step: (2 + 4) / 2 + 1 = 4 blocks.
 
-    With asynchronous scheduling 8 tokens are under way: (2 + 8) / 2 + 1 = 6. And the null block; a pool of one less
-    rejects it.
+    With asynchronous scheduling 8 tokens are under way: (2 + 8) / 2 + 1 = 6. P 3 has 6 tokens: 3 full blocks, and in
+    the window no more than these. And the null block; a pool of one less rejects it.
     """
     group((None, 3), (1, 1))
     for num_blocks, status in ((wanted + 1, "finished"), (wanted, "rejected")):
@@ -201,7 +203,7 @@ def test_the_largest_need_is_what_vllm_wants(
             cost="constant:1",
             async_scheduling=async_scheduling,
         )
-        simulate(trace_of([(0, 9, 4)]), config, out, paranoid=True)
+        simulate(trace_of([(0, prompt, 4)]), config, out, paranoid=True)
         (request,) = pq.read_table(out / "requests.parquet").to_pylist()
         assert (request["status"], request["need_slots"], request["limit_slots"]) == (
             (status, 2 * wanted, 2 * (wanted - 1)) if status == "rejected" else (status, None, None)
