@@ -68,6 +68,16 @@ def swapped_ids(patch: Patch) -> None:
     patch.setattr(DecisionFollower, "tables_of", swapped)
 
 
+def read_behind_the_table(patch: Patch) -> None:
+    """Contexts are taken to be a block longer than they are."""
+
+    def change(batch: Batch, size: int) -> Batch:
+        tables = np.concatenate([batch.tables, batch.tables[:, :, :1]], axis=2)
+        return replace(batch, tables=tables, context_lens=batch.context_lens + size)
+
+    _change_batches(patch, change)
+
+
 def stale_table_row(patch: Patch) -> None:
     """A sequence that is admitted again finds its old blocks in its table."""
     patch.setattr(BlockTables, "remove", lambda *_: None)

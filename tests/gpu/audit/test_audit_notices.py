@@ -77,6 +77,7 @@ def test_nothing_is_found_without_a_fault(policy: str) -> None:
         ),
         ("swapped_ids", "paged", "table", "entry 0 of request 0: expected 0, found 1"),
         ("swapped_ids", "paged", "live", r"slot 0: expected request 0 position 0, found"),
+        ("read_behind_the_table", "paged", "table", r"entry 2 of .* expected nothing, found \d+"),
         ("stale_table_row", "paged", "table", r"entry \d of request \d+: expected \d+, found \d+"),
         ("stale_table_row", "paged", "live", r"slot \d+: expected request"),
         ("missed_move", "contiguous", "live", "slot .* position 0, found poison"),
