@@ -46,6 +46,16 @@ def other_scale(operation: Any, **arguments: Any) -> Any:
     return operation(**arguments | {"scale": arguments["scale"] * 1.02})
 
 
+def every_entry_followed(operation: Any, **arguments: Any) -> Any:
+    """Also in front of a window, where blocks may have been freed, and K is masked."""
+    for table, context_len in zip(
+        arguments["block_tables"], arguments["context_lens"].tolist(), strict=True
+    ):
+        num_blocks = -(-context_len // arguments["k_pool"].shape[1])
+        arguments["k_pool"].index_select(0, table[:num_blocks])
+    return operation(**arguments)
+
+
 def one_nan(operation: Any, **arguments: Any) -> Any:
     out = operation(**arguments)
     out[-1, -1, -1] = float("nan")
@@ -71,6 +81,8 @@ def heads_interleaved(operation: Any, **arguments: Any) -> Any:
         (replace(DECODE, dtype="bfloat16"), one_token_less),
         (replace(DECODE, sinks=True), no_sinks),
         (DECODE, other_scale),
+        (replace(DECODE, window=16), every_entry_followed),
+        (replace(PREFILL, window=4), every_entry_followed),
         (DECODE, one_nan),
         (DECODE, heads_interleaved),
         (replace(PREFILL, window=4), off_by_one_window),
@@ -155,6 +167,40 @@ def test_a_merge_that_reads_empty_parts_fails() -> None:
     case = Case("merge_partials", num_splits=3)
     assert not run_case(case, wrong("merge_partials", reads_all)).passed
     assert not run_probe("empty part", case, wrong("merge_partials", reads_all)).passed
+
+
+def merged_by(weights_of: Any) -> Backend:
+    """A merge of parts that have numbers with weights of its own, [tokens, heads, parts] as lse."""
+
+    def merge(operation: Any, partials: Any, lse: Any, **named: Any) -> Any:
+        values = partials.masked_fill(lse.isinf()[..., None], 0.0)
+        return named["out"].copy_((values * weights_of(lse)[..., None]).sum(2))
+
+    return wrong("merge_partials", merge)
+
+
+def test_a_merge_that_overflows_for_hopeless_scores_fails() -> None:
+    """It subtracts the smallest finite lse in place of the largest, which goes well among like ones."""
+
+    def from_the_smallest(lse: Any) -> Any:
+        smallest = lse.masked_fill(lse.isinf(), torch.inf).amin(2, keepdim=True)
+        powers = (lse - smallest).exp().masked_fill(lse.isinf(), 0.0)
+        return powers / powers.sum(2, keepdim=True).clamp(min=1.0)
+
+    case = Case("merge_partials", num_splits=3)
+    assert run_probe("empty part", case, merged_by(from_the_smallest)).passed
+    assert not run_case(case, merged_by(from_the_smallest)).passed
+
+
+def test_a_merge_that_knows_no_row_of_inf_fails() -> None:
+    """Parts of +inf are taken out, but rows that have nothing else are not known to be empty."""
+
+    def without_inf(lse: Any) -> Any:
+        weights = torch.softmax(lse.masked_fill(lse == torch.inf, -torch.inf), 2)
+        return weights.masked_fill((lse == -torch.inf).all(2, keepdim=True), 0.0)
+
+    case = Case("merge_partials", num_splits=3)
+    assert not run_probe("empty part", case, merged_by(without_inf)).passed
 
 
 @pytest.mark.parametrize("kernel", ["store_kv", "copy_blocks", "swap_blocks"])
