@@ -231,19 +231,21 @@ def test_an_exception_is_a_failure_with_its_reason() -> None:
     assert result.verdict == "FAIL: RuntimeError: no more"
 
 
+@pytest.mark.parametrize("more", [-1, 1])
 def test_bytes_that_the_model_does_not_have_fail(
-    on: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    on: dict[str, Any], more: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Whether a kernel reads more than the model says, or less."""
     from kvtwin.gpu.check import judge
 
     model = judge.traffic_of
 
-    def one_less(case: Case, tuning: Any) -> Any:
+    def changed(case: Case, tuning: Any) -> Any:
         traffic = model(case, tuning)
-        traffic.read_bytes["k"] -= 1
+        traffic.read_bytes["k"] += more
         return traffic
 
-    monkeypatch.setattr(judge, "traffic_of", one_less)
+    monkeypatch.setattr(judge, "traffic_of", changed)
     result = run_case(Case("paged_decode"), on["triton-interpret"])
     assert not result.passed
     assert "bytes of k read, the model has" in result.problem

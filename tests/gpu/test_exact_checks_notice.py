@@ -64,17 +64,19 @@ def test_weights_that_do_not_sum_to_1_fail() -> None:
     assert not run_probe("one-hot V", case, after("paged_decode", spoil)).passed
 
 
+@pytest.mark.parametrize("more", [-1, 1])
 def test_written_bytes_that_the_model_does_not_have_fail(
-    on: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    on: dict[str, Any], more: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Whether a kernel writes more than the model says, or less."""
     model = judge.traffic_of
 
-    def one_less(case: Case, tuning: Any) -> Any:
+    def changed(case: Case, tuning: Any) -> Any:
         traffic = model(case, tuning)
-        traffic.written_bytes["out"] -= 1
+        traffic.written_bytes["out"] += more
         return traffic
 
-    monkeypatch.setattr(judge, "traffic_of", one_less)
+    monkeypatch.setattr(judge, "traffic_of", changed)
     result = run_case(Case("paged_decode"), on["triton-interpret"])
     assert not result.passed
     assert "bytes of out written, the model has" in result.problem
