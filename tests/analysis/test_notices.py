@@ -101,3 +101,10 @@ def test_clipping_says_who_shortened_what() -> None:
         "orca-max: 3 of 3 requests (2 of them shortened when generated); "
         "contiguous: 2 of 3 requests (shortened when generated)"
     )
+
+
+def test_one_policy_that_cannot_be_judged_hides_no_other() -> None:
+    growing = summary("orca-max", overloaded=True, waiting_at_last_arrival=12, calibrated=True)
+    together = summary("paged", waiting_at_last_arrival=None, calibrated=True)
+    said = texts(comparison(together, growing, saturated=False))["Overloaded"]
+    assert said == "queue still growing at the last arrival; orca-max: 12 waiting"

@@ -76,6 +76,28 @@ def test_live_shares_do_not_count_where_some_free_what_is_behind_a_window() -> N
     )
 
 
+@pytest.mark.parametrize(
+    ("peaks", "external", "at_most"),
+    [
+        ((0.899, 0.42), 0.0, "89.9 %"),
+        ((0.9, 0.42), 0.0, ""),
+        ((0.42, 0.9), 0.0, ""),  # it is enough that one of them is full
+        ((0.85, 0.42), 0.049, "89.9 %"),
+        ((0.85, 0.42), 0.05, ""),  # a pool in pieces is full, too
+    ],
+)
+def test_batches_of_windows_are_compared_where_a_pool_is_nearly_full(
+    peaks: tuple[float, float], external: float, at_most: str
+) -> None:
+    shares = summary("paged")["shares"] | {"external": 0.0}
+    kept = summary("paged", shares=shares | {"external": external}, peak_used_share=peaks[0])
+    freed = summary("paged", shares=shares, peak_used_share=peaks[1], group_windows=[None, 128])
+    verdict = comparison_verdict([kept, freed | {"policy": "vllm-v1", "mean_running": 51.3}])
+    roomy = f"Memory limits none of them, at most {at_most} of the pool is in use: 51.3 requests"
+    full = "vllm-v1 runs 51.3 requests together on average in the same memory, 1.5 times paged"
+    assert verdict.startswith(roomy if at_most else full)
+
+
 def test_a_loaded_window_of_no_length_compares_nothing() -> None:
     """Who is served at once ends it before anything is live; without a cache nothing ever is."""
     nothing = {"shares": dict.fromkeys(summary("paged")["shares"], 0.0)}
@@ -150,12 +172,21 @@ def test_large_ratios_have_no_decimals_and_small_shares_two() -> None:
     assert "95.0 % of the KV pool live, 218 times orca-max (0.44 %);" in verdict
     verdict = comparison_verdict([with_live("paged", 0.95), with_live("orca-max", 0.0475)])
     assert ", 20.0 times orca-max (4.8 %);" in verdict
+    verdict = comparison_verdict([with_live("paged", 0.95), with_live("orca-max", 0.046)])
+    assert ", 21 times orca-max (4.6 %);" in verdict
 
 
 def test_a_run_alone_says_where_the_rest_is() -> None:
     assert run_verdict(summary("orca-max")) == (
         "orca-max keeps 19.0 % of the KV pool live and runs 7.0 requests together on average; "
         "most of the rest is internal (57.5 %)."
+    )
+
+
+def test_a_run_alone_rejects_as_one() -> None:
+    verdict = run_verdict(summary("paged", num_rejected=1, num_finished=2))
+    assert verdict.endswith(
+        "most of the rest is internal (2.0 %) (paged rejected 1 of 3 requests)."
     )
 
 
