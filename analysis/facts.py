@@ -13,7 +13,7 @@ from kvtwin.sim import (
     size_pool,
 )
 from kvtwin.sim.policies.policy import POLICY_FIELDS
-from kvtwin.traces import Trace
+from kvtwin.traces import Trace, waits
 
 from .definitions import NS_PER_S
 from .unread import unread_notes
@@ -62,7 +62,7 @@ def gather_facts(config: RunConfig, trace: Trace, policies: Sequence[str] = ()) 
             *_content_notes(trace, policies or [config.policy]),
             *_priority_notes(config, trace),
             *unread_notes(config, policies or [config.policy]),
-            *_loop_notes(loop),
+            *_session_notes(trace, loop),
         ],
         "trace": {
             "name": trace.name,
@@ -185,13 +185,25 @@ def _trace(facts: Facts) -> str:
     return f"{trace['name']} ({trace['format']}), {trace['num_requests']:,} requests"
 
 
-def _loop_notes(loop: Mapping[str, int] | None) -> list[str]:
-    if loop is None or not loop["num_unknown_think_times"]:
+def _session_notes(trace: Trace, loop: Mapping[str, int] | None) -> list[str]:
+    if loop is None:
+        if not trace.saturated or not (num := loop_counts(waits(trace))["num_waiting_calls"]):
+            return []
+        return [
+            f"the {num:,} calls that wait for others of their session arrive at once with these; with --closed-loop "
+            "they follow them"
+        ]
+    if not loop["num_unknown_think_times"]:
         return []
-    return [
+    which = (
         f"the think time of {loop['num_unknown_think_times']:,} of {loop['num_waiting_calls']:,} calls that wait for "
-        "others is not known: each comes as long after the call before it came as was recorded, or, if that is "
-        "later, when that call has ended"
+        "others is not known: each comes "
+    )
+    if trace.saturated:
+        return [which + "at once when the last of these has ended"]
+    return [
+        which
+        + "as long after the call before it came as was recorded, or, if that is later, when that call has ended"
     ]
 
 
@@ -199,7 +211,8 @@ def _arrivals(facts: Facts) -> str:
     trace = facts["trace"]
     if trace["closed_loop"] is not None:
         num = trace["closed_loop"]["num_waiting_calls"]
-        return f"closed loop ({num:,} come after others have ended)"
+        first = ", the rest at once" if not trace["span_s"] else ""
+        return f"closed loop ({num:,} come after others have ended{first})"
     if trace["saturated"]:
         return "all at once (saturated)"
     rate = (trace["num_requests"] - 1) / trace["span_s"]

@@ -107,7 +107,7 @@ class MixFlags:
                 "--turns, --think, --priorities and --samples do not go with --tool-result"
             )
         if rate is None:
-            raise UserError("--tool-result needs --rate, of sessions")
+            raise UserError("--tool-result needs --rate, of sessions, or inf")
         if number > 1:
             raise UserError(
                 "agent sessions share one system prompt; write --system-prompts 1,TOKENS"

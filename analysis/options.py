@@ -52,7 +52,12 @@ class Inputs(TraceFlags):
         _workload("Requests to generate (default 2000), or to take from the start of TRACE.", "N"),
     ] = None
     rate: Annotated[
-        float | None, _workload("Generated requests per second (default: all at once).", "R")
+        float | None,
+        _workload(
+            "Generated requests per second, or inf: all at once (default). Of TRACE inf only: all requests at once, "
+            "in its order (default: as recorded).",
+            "R",
+        ),
     ] = None
     burstiness: Annotated[
         float | None, _workload("Gamma shape of generated arrivals (default 1.0, Poisson).", "B")

@@ -88,7 +88,7 @@ def load_trace(inputs: Inputs, seed: int) -> Trace:
         if inputs.rate_scale is not None:
             trace = trace.scale_rate(inputs.rate_scale)
     else:
-        for name in ("workload", "rate", "burstiness"):
+        for name in ("workload", "burstiness"):
             if getattr(inputs, name) is not None:
                 raise UserError(
                     f"--{name} is for generated requests, but trace {inputs.trace} is given; "

@@ -1,5 +1,6 @@
 """The flags that say what to read from a trace, shared by the verbs that do so."""
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -66,6 +67,9 @@ class TraceFlags:
     time_scale: Annotated[
         float | None, _flag("F times the time between arrivals, and of thinking.", "F")
     ] = None
+    rate: Annotated[
+        float | None, _flag("inf: all requests arrive at once, in the order of TRACE.", "inf")
+    ] = None
     spread: Annotated[
         bool,
         typer.Option(
@@ -98,7 +102,14 @@ class TraceFlags:
     @property
     def changes_the_trace(self) -> bool:
         """Whether requests are left out or moved in time."""
-        asked = (self.skip, self.window, self.sample, self.rate_scale, self.time_scale)
+        asked = (
+            self.skip,
+            self.window,
+            self.sample,
+            self.rate_scale,
+            self.time_scale,
+            self.rate,
+        )
         return self.spread or any(value is not None for value in asked)
 
 
@@ -109,6 +120,7 @@ def read_trace(path: "Path", flags: TraceFlags, num_requests: int | None, seed: 
     """
     from kvtwin.traces import open_trace, select, spread_batches
 
+    _check_rate(path, flags)
     selection = flags.selection(num_requests, seed)
     # How long a batch has to spread is seen from the whole, before anything is left out.
     most_read = None if flags.spread else selection.most_read
@@ -116,7 +128,28 @@ def read_trace(path: "Path", flags: TraceFlags, num_requests: int | None, seed: 
     trace = select(spread_batches(trace) if flags.spread else trace, selection)
     if flags.time_scale is not None:
         trace = trace.scale_time(flags.time_scale)
+    if flags.rate is not None:
+        return trace.at_once()
     return trace if flags.rate_scale is None else trace.scale_rate(flags.rate_scale)
+
+
+def _check_rate(path: "Path", flags: TraceFlags) -> None:
+    """Raises UserError for a --rate that a trace cannot be given, or that leaves another flag nothing to do."""
+    if flags.rate is None:
+        return
+    if flags.rate != math.inf:
+        raise UserError(
+            f"--rate {flags.rate:g} is for generated requests, but trace {path} is given; change its speed with "
+            "--rate-scale or --time-scale, or have all requests at once with --rate inf"
+        )
+    for name, is_given in (
+        ("--rate-scale", flags.rate_scale is not None),
+        ("--spread", flags.spread),
+    ):
+        if is_given:
+            raise UserError(
+                f"--rate inf has all requests arrive at once, which leaves {name} nothing to change; leave one out"
+            )
 
 
 def _window(text: str) -> tuple[float, float]:

@@ -20,7 +20,7 @@ def info_lines(summary: TraceSummary) -> list[str]:
         f"requests           {summary.num_requests:,}",
         f"skipped rows       {_counts(summary.skipped)}",
         f"span               {summary.span_s:,.3f} s, {summary.num_distinct_arrivals:,} different"
-        " arrival times",
+        f" arrival time{'' if summary.num_distinct_arrivals == 1 else 's'}",
     ]
     if summary.unknown_keys:
         lines.insert(3, f"keys not read      {_key_counts(summary.unknown_keys)}")
@@ -102,9 +102,13 @@ def _hit_lines(hits: PrefixHits) -> list[str]:
     return [
         f"prefix hits        {hits.token_share:.4f} of tokens"
         f" ({hits.num_hit_tokens:,} of {hits.num_tokens:,}), {hits.block_share:.4f} of blocks"
-        f" ({hits.num_hit_blocks:,} of {hits.num_blocks:,}) of {hits.block_tokens:,} tokens",
+        f" ({hits.num_hit_blocks:,} of {hits.num_blocks:,}) of {_tokens(hits.block_tokens)}",
         f"  {hits.blocks}",
     ]
+
+
+def _tokens(num: int) -> str:
+    return "1 token" if num == 1 else f"{num:,} tokens"
 
 
 def _length_line(title: str, lengths: LengthSummary) -> str:

@@ -113,6 +113,7 @@ def validate_policies(
     cost = load_cost(config)
     notes = [
         SCOPE,
+        *trace.notes,
         *_windows(shape.windows),
         *map(_all_rejected, idle),
         *_rejected(foresights.values()),

@@ -48,7 +48,12 @@ def write_run(out_dir: Path, assembly: Assembly, summary: dict[str, Any]) -> Non
             "cost_model": cost.to_dict(),
             "notes": [*pool.notes, *cost.notes],
         },
-        "trace": {"name": trace.name, "format": trace.format, "num_requests": trace.num_requests},
+        "trace": {
+            "name": trace.name,
+            "format": trace.format,
+            "num_requests": trace.num_requests,
+            "notes": list(trace.notes),
+        },
         "summary": summary,
     }
     write_json(out_dir / "run.json", run)

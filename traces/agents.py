@@ -10,7 +10,7 @@ from .distributions import draw_arrivals, draw_lengths
 from .errors import UserError
 from .formats.calls import LATER_CALLS, Call, chunk_of_calls, content_of_pieces
 from .formats.token_streams import Piece
-from .synth import MAX_RATE, MAX_REQUESTS
+from .synth import MAX_REQUESTS, starts_at_once
 from .trace import MAX_SPAN_NS, Trace
 
 _SHARED = 1 << 40  # streams of the two system prompts; those of agents are below
@@ -32,7 +32,7 @@ class AgentMix:
     task: str
     output: str
     tool_result: str
-    rate: float  # sessions a second
+    rate: float  # sessions a second; inf: all start at once
     arrivals: str = "poisson"
     mean_calls: float = 10.0
     mean_tool_s: float = 1.0  # exponential
@@ -53,8 +53,7 @@ class AgentMix:
             value = getattr(self, name)
             if not least <= value <= most:
                 raise UserError(f"{name} is {value}; it must be from {least} to {most:,}")
-        if not 0 < self.rate <= MAX_RATE:
-            raise UserError(f"rate is {self.rate}; it must be above 0 and at most {MAX_RATE:g}")
+        starts_at_once(self.rate, self.arrivals)
 
 
 def generate_agents(name: str, mix: AgentMix, num_requests: int, seed: int) -> Trace:

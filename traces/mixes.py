@@ -11,7 +11,7 @@ from .errors import UserError
 from .formats.calls import LATER_CALLS, Call, chunk_of_calls, content_of_pieces
 from .formats.token_streams import Piece
 from .sessions import NONE
-from .synth import MAX_RATE, MAX_REQUESTS
+from .synth import MAX_REQUESTS, starts_at_once
 from .trace import MAX_SPAN_NS, Trace
 
 _SHARED = 1 << 40  # streams of system prompts; those of sessions are below
@@ -30,7 +30,7 @@ class Mix:
     output: str
     arrivals: str = "poisson"
     rate: float | None = (
-        None  # requests a second, all turns counted; None: all sessions start at once
+        None  # requests a second, all turns counted; None or inf: all sessions start at once
     )
     num_system_prompts: int = (
         0  # drawn by rank with Zipf weights 1/rank, as applications differ in use
@@ -62,8 +62,7 @@ class Mix:
                 f"system_prompt_tokens is {self.system_prompt_tokens}; max_model_len is"
                 f" {self.max_model_len} and leaves no room for a message and an answer"
             )
-        if self.rate is not None and not 0 < self.rate <= MAX_RATE:
-            raise UserError(f"rate is {self.rate}; it must be above 0 and at most {MAX_RATE:g}")
+        starts_at_once(self.rate, self.arrivals)
 
 
 def generate(name: str, mix: Mix, num_requests: int, seed: int) -> Trace:
@@ -151,11 +150,6 @@ def _starts_ns(
     mix: Mix, rng: np.random.Generator, num_sessions: int, num_requests: int
 ) -> list[int]:
     if mix.rate is None:
-        if mix.arrivals != "poisson":
-            raise UserError(
-                f"arrivals are {mix.arrivals!r}, but without a rate all sessions start at once;"
-                " give a rate too"
-            )
         return [0] * num_sessions
     starts_s = draw_arrivals(
         mix.arrivals, mix.rate * num_sessions / num_requests, rng, num_sessions

@@ -16,6 +16,8 @@ MAX_MODEL_LEN = 2048
 MAX_REQUESTS = 10_000_000
 MAX_CV = 100.0
 MAX_RATE = 1e9  # one request a nanosecond, the resolution of the clock
+# Requests per second when all arrive at once, as in `vllm bench serve --request-rate inf`.
+ALL_AT_ONCE = math.inf
 
 
 def synthesize(
@@ -28,7 +30,7 @@ def synthesize(
 ) -> Trace:
     """Draw `num_requests` requests of a named workload.
 
-    `rate` is in requests per second; None means saturated, all requests at 0. Inter-arrival times
+    `rate` is in requests per second; None and inf mean saturated, all requests at 0. Inter-arrival times
     are Gamma distributed with shape `burstiness` and mean 1/rate: 1 is a Poisson process, less is
     burstier (their CV is 1/sqrt(burstiness)). `output_cv` replaces the workload's own.
 
@@ -71,6 +73,25 @@ def synthesize(
     )
 
 
+def starts_at_once(rate: float | None, arrivals: str = "poisson") -> bool:
+    """Whether `rate` (per second) spreads nothing over time: None, or inf.
+
+    Raises UserError for a rate out of range, and for `arrivals` of a shape that only a finite rate gives.
+    """
+    if rate is not None and rate != ALL_AT_ONCE:
+        if not 0 < rate <= MAX_RATE:
+            raise UserError(
+                f"rate is {rate}; it must be above 0 and at most {MAX_RATE:g}, or inf (all at once)"
+            )
+        return False
+    if arrivals != "poisson":
+        raise UserError(
+            f"arrivals are {arrivals!r}, but without a rate all sessions start at once;"
+            " give a finite rate too"
+        )
+    return True
+
+
 def _draw(stream: np.random.Generator, lengths: Lengths, n: int) -> Int64:
     """Stratified: one draw from each n-th of the distribution, in random order.
 
@@ -88,17 +109,14 @@ def _draw(stream: np.random.Generator, lengths: Lengths, n: int) -> Int64:
 def _arrivals(stream: np.random.Generator, n: int, rate: float | None, burstiness: float) -> Int64:
     if not (math.isfinite(burstiness) and burstiness > 0):
         raise UserError(f"burstiness is {burstiness}; it must be a finite number above 0")
-    if rate is None:
+    if starts_at_once(rate):
         if burstiness != 1.0:
             raise UserError(
                 f"burstiness is {burstiness}, but without a rate all requests arrive at once;"
-                " give a rate too"
+                " give a finite rate too"
             )
         return np.zeros(n, dtype=np.int64)
-    if not 0 < rate <= MAX_RATE:
-        raise UserError(
-            f"rate is {rate}; it must be above 0 and at most {MAX_RATE:g} requests per second"
-        )
+    assert rate is not None
     with np.errstate(over="ignore", invalid="ignore"):  # the check below speaks for itself
         gaps_s = stream.gamma(burstiness, 1.0 / (rate * burstiness), n - 1)
         arrival_ns = np.concatenate(([0.0], np.cumsum(gaps_s))) * 1e9

@@ -89,7 +89,7 @@ def synth(
     ] = None,
     rate: Annotated[
         float | None,
-        typer.Option(help="Requests per second (default: all at once).", metavar="R"),
+        typer.Option(help="Requests per second, or inf: all at once (default).", metavar="R"),
     ] = None,
     burstiness: Annotated[
         float | None,

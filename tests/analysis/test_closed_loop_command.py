@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from kvtwin.analysis.cli import main
@@ -45,6 +46,48 @@ def test_nothing_is_said_where_all_think_times_are_known(
     assert found["trace"]["closed_loop"] == {"num_waiting_calls": 2, "num_unknown_think_times": 0}
     assert found["trace"]["saturated"] is found["summary"]["saturated"] is False
     assert not any("think time" in note for note in found["notes"])
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_trace_at_once(
+    *, closed: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file whose calls come a second apart, and wait for each other."""
+    trace, out = chat(tmp_path / "chat.parquet", [-1, -1, 7 * 10**9]), tmp_path / "out"
+    loop = ["--closed-loop"] if closed else []
+    with pytest.raises(SystemExit) as stop:
+        main(
+            [
+                "compare",
+                trace,
+                *SETTING,
+                *loop,
+                "--rate",
+                "inf",
+                "--policies",
+                "paged",
+                "--out",
+                str(out),
+            ]
+        )
+    assert stop.value.code == 0
+    printed = capsys.readouterr().out
+    said = "all arrivals are at once (--rate inf); in the trace they span 2.000 s"
+    assert f"Note: {said}\n" in printed
+    assert said in (out / "report.html").read_text()
+    assert json.loads((out / "paged" / "run.json").read_text())["trace"]["notes"] == [said]
+    requests = pq.read_table(out / "paged" / "requests.parquet").to_pydict()
+    first, second, third = requests["arrival_ns"]
+    assert requests["trace_arrival_ns"] == [0, 0, 0]
+    if closed:
+        assert "closed loop (2 come after others have ended, the rest at once)" in printed
+        assert "each comes at once when the last of these has ended" in printed
+        ends = requests["finished_ns"]
+        assert (first, second, third) == (0, ends[0], ends[1] + 7 * 10**9)
+    else:
+        assert "3 requests, all at once (saturated)" in printed
+        assert "the 2 calls that wait for others of their session arrive at once" in printed
+        assert (first, second, third) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("verb", ["run", "compare"])

@@ -108,7 +108,13 @@ def test_a_configuration_file_is_the_whole_setting(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ({"rate": 2.0}, "--rate is for generated requests"),
+        (
+            {"rate": 2.0},
+            "--rate 2 is for generated requests, .*--rate-scale or --time-scale, .*--rate inf",
+        ),
+        ({"rate": float("nan")}, "--rate nan is for generated requests"),
+        ({"rate": float("inf"), "rate_scale": 2.0}, "leaves --rate-scale nothing to change"),
+        ({"rate": float("inf"), "spread": True}, "leaves --spread nothing to change"),
         ({"burstiness": 2.0}, "--burstiness is for generated requests"),
         ({"workload": "alpaca-like"}, "--workload is for generated requests"),
     ],

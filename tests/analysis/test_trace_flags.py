@@ -41,6 +41,8 @@ def test_each_flag(path: Path) -> None:
     # Spread before anything is cut off: the first two share the 2 s until the third.
     assert taken(path, 2, spread=True) == [(0, 5), (1, 6)]
     assert taken(path, sample=1.0) == ROWS
+    assert taken(path, rate=float("inf")) == [(0, prompt) for _, prompt in ROWS]
+    assert taken(path, 1, rate=float("inf"), window="2:9") == [(0, 7)]
     columns = "prompt=num_decode_tokens,output=num_prefill_tokens,arrival=arrived_at:ms"
     assert taken(path, 1, columns=columns) == [(0, 3)]
 
@@ -78,6 +80,11 @@ def test_info_and_convert_take_them_too(path: Path, tmp_path: Path) -> None:
 
     facts = json.loads(run("info", path, "--window", "0:3", "--time-scale", 0.5, "--json"))
     assert (facts["num_requests"], facts["span_s"]) == (3, 1.0)
+    at_once = run("info", path, "--rate", "inf")
+    assert "span               0.000 s, 1 different arrival time\n" in at_once
+    assert "arrivals are at once (--rate inf); in the trace they span 9.000 s\n" in at_once
+    with pytest.raises(UserError, match=r"--rate 4 is for generated requests, but trace .*t\.csv"):
+        run("info", path, "--rate", 4)
     out = tmp_path / "m.jsonl"
     printed = run("convert", path, "--to", "mooncake", "--out", out, "--skip", 3)
     assert printed.splitlines()[-1].startswith("wrote 2 requests from ")

@@ -124,6 +124,19 @@ def test_rejected_requests_are_told(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert note in (out / "report.html").read_text()
 
 
+def test_what_was_done_to_a_trace_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace, out = tmp_path / "t.csv", tmp_path / "out"
+    trace.write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0,9,3\n4,9,3\n")
+    arguments = ("validate", trace, "--rate", "inf", *SETTING[4:], "--out", out)
+    code, text, _ = kvtwin(capsys, *arguments)
+    assert code == 0, text
+    note = "all arrivals are at once (--rate inf); in the trace they span 4.000 s"
+    assert f"Note: {note}\n" in text
+    assert note in (out / "report.html").read_text()
+
+
 def test_run_on_a_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, text, _ = kvtwin(capsys, "run", *SETTING, "--out", tmp_path / "out")
     assert code == 0

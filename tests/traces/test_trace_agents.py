@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from format_cases import S, awaited, hits, lengths
+from format_cases import S, awaited, column, hits, lengths
 
 from kvtwin.traces import AgentMix, UserError, describe, generate_agents, write_trace
 
@@ -86,10 +86,20 @@ def test_same_seed_same_bytes(tmp_path: Path) -> None:
     assert a != c
 
 
+def test_an_infinite_rate_starts_all_sessions_at_once() -> None:
+    trace = generate_agents("g", replace(MIX, rate=float("inf")), 60, seed=1)
+    arrival_ns = column(trace, "arrival_ns")
+    first = [ns for ns, (before, _) in zip(arrival_ns, awaited(trace), strict=True) if not before]
+    assert len(first) > 3
+    assert set(first) == {0}
+    assert max(arrival_ns) > 0  # later calls come when their tools have ended
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"rate": 0.0}, r"rate is 0\.0"),
+        ({"rate": float("inf"), "arrivals": "gamma:2"}, "'gamma:2', but without a rate all"),
         ({"mean_calls": 0.0}, "mean_calls is"),
         ({"subagent_share": 1.5}, r"subagent_share is 1\.5; it must be from 0 to 1"),
         ({"mean_tool_s": math.inf}, "mean_tool_s is inf"),

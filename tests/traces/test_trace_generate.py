@@ -141,6 +141,12 @@ def test_chats_grow_by_message_and_answer() -> None:
             assert seen[row] == 0
 
 
+def test_an_infinite_rate_is_none() -> None:
+    mixes = (Mix("fixed:9", "fixed:9", rate=rate, mean_turns=3.0) for rate in (None, math.inf))
+    plain, infinite = (generate("t", mix, 50, 3).chunks[0] for mix in mixes)
+    assert infinite.arrival_ns.tolist() == plain.arrival_ns.tolist()
+
+
 def test_a_rate_counts_all_turns() -> None:
     """Sessions start at a rate that makes turns, thinking aside, as many a second as asked for."""
     for turns in (1.0, 4.0):

@@ -98,6 +98,8 @@ def test_first_arrival_is_0_and_without_a_rate_all_are() -> None:
     assert trace.saturated
     assert trace.chunks[0].arrival_ns.tolist() == [0] * 5
     assert describe(trace).rate is None
+    infinite = synthesize("alpaca-like", 5, 1, rate=math.inf)
+    assert describe(infinite) == describe(trace)
 
 
 def test_lengths_do_not_depend_on_arrivals() -> None:
@@ -158,7 +160,8 @@ def test_shipped_sample_is_what_its_readme_says(tmp_path: Path) -> None:
         ({"seed": -1}, "seed is -1; it must be at least 0"),
         ({"rate": 0.0}, r"rate is 0\.0; it must be above 0"),
         ({"rate": math.nan}, "rate is nan"),
-        ({"rate": math.inf}, "rate is inf"),
+        ({"rate": -math.inf}, "rate is -inf"),
+        ({"rate": math.inf, "burstiness": 0.5}, "without a rate all requests arrive at once"),
         ({"rate": 1e-12}, "1,000,000,000 s; use a higher rate"),
         ({"rate": 1e-320}, "1,000,000,000 s; use a higher rate"),
         ({"rate": 1.0, "burstiness": 0.0}, r"burstiness is 0\.0"),
