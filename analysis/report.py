@@ -23,6 +23,7 @@ from .notices import notices
 from .page import render
 from .parts import PARTS
 from .printing import to_json
+from .swaps import HEADINGS, any_swapped, swap_cells
 
 
 def write_report(comparison: Mapping[str, Any], out: Path) -> None:
@@ -72,4 +73,6 @@ def render_page(comparison: Mapping[str, Any], figures: Mapping[str, bytes]) -> 
         latency_cell=latency_cell,
         constant_steps=str(comparison["config"]["cost"]).startswith("constant"),
         gib=2**30,
+        swap_headings=HEADINGS if any_swapped(comparison["policies"]) else (),
+        swap_cells=swap_cells,
     )

@@ -3,6 +3,7 @@
 from typing import Any
 
 from .definitions import LATENCIES, LOADED_WINDOW, STATISTICS, UNCALIBRATED, latency_cell
+from .swaps import HEADINGS, swap_cells
 
 WIDTH = 60
 LABEL_WIDTH = 42
@@ -74,7 +75,10 @@ def _group_lines(summary: dict[str, Any]) -> list[str]:
     return [
         _line("Blocks saved by sharing (%)", f"{100 * saved:.2f}"),
         _line("Blocks copied on write", f"{sharing['num_copied_blocks']:,}"),
-        _line("Groups swapped out", f"{swapping['num_groups_out']:,}"),
+        *(
+            _line(heading[0].upper() + heading[1:], cell)
+            for heading, cell in zip(HEADINGS, swap_cells(summary), strict=True)
+        ),
         _line(
             "Recomputed because the host was full",
             f"{swapping['num_recomputed_for_want_of_host']:,}",

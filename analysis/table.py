@@ -11,6 +11,7 @@ from .definitions import LATENCIES, LOADED_WINDOW, UNCALIBRATED, latency_cell
 from .facts import header_lines
 from .notices import Notice
 from .parts import PART_NAMES
+from .swaps import HEADINGS, any_swapped, swap_cells
 
 Summary = dict[str, Any]
 # Where the tables end for any usual numbers.
@@ -65,8 +66,18 @@ def request_table(summaries: Sequence[Summary]) -> Table:
     return table
 
 
+def swap_table(summaries: Sequence[Summary]) -> Table:
+    """What preemptions moved to the host and back."""
+    table = plain_table("Preemptions, and what they swapped", "policy")
+    for heading in ("preempt", *HEADINGS):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for summary in summaries:
+        table.add_row(summary["policy"], f"{summary['preemptions']:,}", *swap_cells(summary))
+    return table
+
+
 def print_comparison(result: Mapping[str, Any], notices: Sequence[Notice], out: str) -> None:
-    """What was run, both tables, what must not be overlooked, assumptions, and the verdict last.
+    """What was run, the tables, what must not be overlooked, assumptions, and the verdict last.
 
     `result` is the object of comparison.json, `out` where the report is.
     """
@@ -77,6 +88,9 @@ def print_comparison(result: Mapping[str, Any], notices: Sequence[Notice], out: 
     print_table(console, memory_table(result["policies"]))
     console.print()
     print_table(console, request_table(result["policies"]))
+    if any_swapped(result["policies"]):
+        console.print()
+        print_table(console, swap_table(result["policies"]))
     for _, name, meaning in LATENCIES[:3]:
         say(console, f"{name}: {meaning}", "dim")
     say(console, f"Loaded window: {LOADED_WINDOW}", "dim")

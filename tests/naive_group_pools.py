@@ -272,6 +272,7 @@ class GroupPools(GroupTokens):
             "swapping": {
                 "num_groups_out": self.num_out,
                 "num_blocks_out_and_in": self.num_swapped,
+                "num_bytes_out_and_in": self.num_swapped * self.policy.settings.link.block_bytes,
                 "num_recomputed_for_want_of_host": self.num_host_full,
                 "link_busy_share": self.link_busy_ns / end_ns if end_ns else 0.0,
                 "waited_ns": self.waited_ns,

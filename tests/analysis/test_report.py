@@ -83,6 +83,24 @@ def test_peaks_and_recomputed_tokens_are_in_the_table(page_dir: Path, tmp_path: 
     assert "<td>7</td><td>4,567</td>" in page
 
 
+def test_swaps_are_in_the_table_where_there_are_any(tmp_path: Path) -> None:
+    """Beside the preemptions; a policy that cannot swap has dashes."""
+    for num_groups, shown in ((17, True), (0, False)):
+        swapping = {
+            "num_groups_out": num_groups,
+            "num_blocks_out_and_in": 4321,
+            "num_bytes_out_and_in": 5 * 2**29,
+        }
+        out = tmp_path / str(num_groups)
+        made = write_run(out / "paged", "paged", preemptions=23, swapping=swapping)
+        plain = write_run(out / "orca-max", "orca-max", preemptions=7)
+        write_report(comparison(made, plain), out)
+        page = (out / "report.html").read_text()
+        assert ("<td>23</td><td>17</td><td>4,321</td><td>2.50</td><td>0</td>" in page) is shown
+        assert ("<td>7</td><td>-</td><td>-</td><td>-</td><td>0</td>" in page) is shown
+        assert ("<th>groups swapped out</th><th>blocks swapped out and in</th>" in page) is shown
+
+
 def test_the_terms_of_the_pool_and_the_notes_are_shown(page_dir: Path) -> None:
     page = (page_dir / "report.html").read_text()
     assumptions = page[page.index("<h2>Assumptions") :]

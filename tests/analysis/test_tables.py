@@ -168,10 +168,26 @@ def test_run_block_of_a_fitted_model_is_not_stamped() -> None:
     assert not any("UNCALIBRATED" in line for line in run_lines(summary("paged", calibrated=True)))
 
 
+def test_swaps_are_shown_where_there_are_any(capsys: pytest.CaptureFixture[str]) -> None:
+    swapping = {
+        "num_groups_out": 1700,
+        "num_blocks_out_and_in": 54321,
+        "num_bytes_out_and_in": 5 * 2**29,
+    }
+    swapped = summary("paged", policy="vllm-v0", preemptions=1801, swapping=swapping)
+    lines = printed(capsys, swapped, summary("orca-max", preemptions=9))
+    assert cells(lines, "Preemptions, and what", "vllm-v0") == ["1,801", "1,700", "54,321", "2.50"]
+    assert cells(lines, "Preemptions, and what", "orca-max") == ["9", "-", "-", "-"]
+    none = summary("paged", swapping=dict.fromkeys(swapping, 0))
+    assert not any("swapped" in line for line in printed(capsys, none, summary("orca-max")))
+
+
 def test_groups_have_lines_of_their_own() -> None:
     sharing = {"saved_share_of_blocks": 0.125, "num_copied_blocks": 1234}
     swapping = {
         "num_groups_out": 17,
+        "num_blocks_out_and_in": 4321,
+        "num_bytes_out_and_in": 5 * 2**29,
         "num_recomputed_for_want_of_host": 3,
         "waited_ns": 2_500_000_000,
         "host_peak_used_share": 0.75,
@@ -183,6 +199,8 @@ def test_groups_have_lines_of_their_own() -> None:
         ["Blocks saved by sharing (%):", "12.50"],
         ["Blocks copied on write:", "1,234"],
         ["Groups swapped out:", "17"],
+        ["Blocks swapped out and in:", "4,321"],
+        ["Swapped out and in, GiB:", "2.50"],
         ["Recomputed because the host was full:", "3"],
         ["Waited for swaps, uncalibrated link (s):", "2.50"],
         ["Most of the host's pool in use (%):", "75.00"],
