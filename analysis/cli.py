@@ -1,9 +1,7 @@
 """The command line. Verbs load what they need only when they run, so that help is instant."""
 
-import signal
 import sys
 from collections.abc import Sequence
-from types import FrameType
 from typing import Annotated
 
 import typer
@@ -20,6 +18,7 @@ from .commands import (
     trace,
     validate,
 )
+from .ending import end_on_signals
 from .unknown_flags import unknown_flag
 
 # Plain text: rich's panels would cost start-up time and break one-line messages.
@@ -66,14 +65,21 @@ def _program(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run `kvtwin` with `arguments` (default: the process's own) and exit.
 
-    Exit code 0; 2 after one line on stderr where the user can mend it; 130 after Ctrl-C and 143
-    after SIGTERM, with nothing half-written; bugs keep their traceback.
+    Exit code 0; 2 after one line on stderr where the user can mend it; 130 after Ctrl-C, 143 after
+    SIGTERM and 129 after SIGHUP, with nothing half-written; bugs keep their traceback.
     """
     own = arguments is None
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if own:
         # Only a process of its own: a caller in Python keeps its signals.
-        signal.signal(signal.SIGTERM, _terminate)
+        end_on_signals()
+    for argument in arguments:
+        if not _is_utf8(argument):
+            print(
+                f"kvtwin: {argument!r} is not UTF-8; rename it, or use another name",
+                file=sys.stderr,
+            )
+            sys.exit(2)
     try:
         code = app(args=arguments or ["--help"], prog_name="kvtwin", standalone_mode=False)
     except typer.Abort:
@@ -92,10 +98,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _terminate(signum: int, frame: FrameType | None) -> None:
-    # A second one must not interrupt the cleaning up that the exception starts.
-    signal.signal(signum, signal.SIG_IGN)
-    sys.exit(128 + signum)
+def _is_utf8(argument: str) -> bool:
+    # Bytes of an argument that are not come as lone surrogates, which neither Arrow nor JSON writes.
+    return not any("\ud800" <= character <= "\udfff" for character in argument)
 
 
 def _one_line(error: Exception, arguments: Sequence[str]) -> str:

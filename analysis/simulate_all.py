@@ -13,6 +13,7 @@ from typing import Any
 from kvtwin.sim import RunConfig, simulate
 from kvtwin.traces import Trace, UserError
 
+from .ending import starting_children
 from .no_pandas import without_pandas
 
 NUM_PROCESSES = 2
@@ -39,13 +40,16 @@ def simulate_all(
         UserError: of the first job that fails, in the order of `jobs`.
     """
     # spawn everywhere: a forked child would inherit the threads of pyarrow in an unknown state.
-    with ProcessPoolExecutor(
-        min(NUM_PROCESSES, len(jobs)),
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_start_worker,
-    ) as processes:
+    with starting_children():
+        processes = ProcessPoolExecutor(
+            min(NUM_PROCESSES, len(jobs)),
+            mp_context=multiprocessing.get_context("spawn"),
+            initializer=_start_worker,
+        )
+    with processes:
         try:
-            futures = [processes.submit(_simulate, job) for job in jobs]
+            with starting_children():
+                futures = [processes.submit(_simulate, job) for job in jobs]
             meanwhile()
             return [future.result() for future in futures]
         except BrokenProcessPool as error:
@@ -56,7 +60,7 @@ def simulate_all(
             # Nobody wants what still runs. Without its workers the pool gives up what is left, and
             # leaving the block waits until they are gone.
             for worker in multiprocessing.active_children():
-                worker.terminate()
+                worker.kill()
             raise
 
 

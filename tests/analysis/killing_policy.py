@@ -18,7 +18,7 @@ class _Killer(Paged):
         signal.pause()
 
     def program(self) -> int:
-        """Process id of the program."""
+        """Process id of the program; of its process group, if negative."""
         raise NotImplementedError
 
 
@@ -42,3 +42,20 @@ class KillOwnProcessAtOnce(KillOwnProcess):
 
 class KillParentAtOnce(KillParent):
     signal = signal.SIGKILL
+
+
+class InterruptGroup(_Killer):
+    """The program and its workers at once, as Ctrl-C at a terminal does."""
+
+    signal = signal.SIGINT
+
+    def program(self) -> int:
+        return -os.getpgrp()
+
+
+class HangUpGroup(InterruptGroup):
+    signal = signal.SIGHUP
+
+
+class TerminateGroup(InterruptGroup):
+    signal = signal.SIGTERM

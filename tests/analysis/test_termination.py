@@ -1,4 +1,4 @@
-"""SIGTERM ends the program as Ctrl-C does: nothing half-written, no process left behind."""
+"""SIGTERM, Ctrl-C or a closed terminal end the program: nothing half-written, no process left behind."""
 
 import os
 import signal
@@ -15,28 +15,43 @@ PATIENCE_S = 120
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "code"),
     [
-        ["run", "--policy", "killing_policy:KillOwnProcess"],
-        ["compare", "--policies", "killing_policy:KillParent,paged,static"],
+        (["run", "--policy", "killing_policy:KillOwnProcess"], 143),
+        (["compare", "--policies", "killing_policy:KillParent,paged,static"], 143),
+        (["compare", "--policies", "killing_policy:InterruptGroup,paged,static"], 130),
+        (["compare", "--policies", "killing_policy:HangUpGroup,paged,static"], 129),
+        (["compare", "--policies", "killing_policy:TerminateGroup,paged,static"], 143),
     ],
-    ids=lambda arguments: arguments[0],
+    ids=lambda value: str(value[2]) if isinstance(value, list) else None,
 )
-def test_sigterm_cleans_up(arguments: list[str], tmp_path: Path) -> None:
+def test_a_signal_cleans_up(arguments: list[str], code: int, tmp_path: Path) -> None:
+    done = ended_by_signal(arguments, tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
+    assert [path.name for path in tmp_path.iterdir()] == ["busy"]
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "busy").read_text()), 0)
+
+
+def test_a_signal_waits_for_the_end_of_an_import(tmp_path: Path) -> None:
+    done = ended_by_signal(["run", "--policy", "killing_import:Waiting"], tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (143, "", "")
+    assert not list(tmp_path.iterdir())
+
+
+def ended_by_signal(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """kvtwin in `folder`, in a process group of its own."""
     command = [sys.executable, "-c", "from kvtwin.analysis.cli import main; main()", *arguments]
-    done = subprocess.run(
+    return subprocess.run(
         [*command, "--num-requests", "5", "--out", "new/out"],
-        cwd=tmp_path,
+        cwd=folder,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
         check=False,
+        start_new_session=True,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (143, "", "")
-    assert [path.name for path in tmp_path.iterdir()] == ["busy"]
-    with pytest.raises(ProcessLookupError):
-        os.kill(int((tmp_path / "busy").read_text()), 0)
 
 
 def test_a_caller_in_python_keeps_its_signals(capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,3 +60,16 @@ def test_a_caller_in_python_keeps_its_signals(capsys: pytest.CaptureFixture[str]
         main(["policies"])
     assert signal.getsignal(signal.SIGTERM) is before
     assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments", [("run", "--out", "o\udcff"), ("trace", "info", "t\udcff.csv")]
+)
+def test_names_that_are_not_utf8_are_refused(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    err = capsys.readouterr().err
+    assert (stop.value.code, err.count("\n")) == (2, 1)
+    assert "\\udcff' is not UTF-8; rename it" in err.replace(".csv", "")
