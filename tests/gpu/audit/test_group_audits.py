@@ -122,6 +122,25 @@ def test_a_hit_begins_behind_what_is_skipped() -> None:
     assert not findings.num_findings
 
 
+def test_who_comes_back_at_once_begins_with_what_is_skipped() -> None:
+    """Preempted and admitted again in the same step: the first it has is nothing, in front of what it finds."""
+    taken = ((3, 0), (4, 0), (1, 1), (2, 1))
+    replay, findings = replayed(
+        [*(("grant", 1, block, 1, group) for block, group in taken), ("work", 1, 0, 8)],
+        [
+            *(("free", 1, block, 1, group) for block, group in taken),
+            ("skip", 1, 0, 1, 0),
+            ("share", 1, 4, 1, 0),
+            *(("share", 1, block, 1, 1) for block in (1, 2)),
+            ("grant", 1, 5, 1, 0),
+            ("grant", 1, 6, 1, 1),
+            ("work", 1, 8, 4),
+        ],
+    )
+    assert held(replay) == blocks(b4=1004, b5=1008, b1=1100, b2=1104, b6=1108)
+    assert not findings.num_findings
+
+
 def test_a_window_of_a_token_leaves_nothing_for_a_moment() -> None:
     steps = [
         [("grant", 1, 1, 1, 0), ("work", 1, 0, 4)],
