@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kvtwin.analysis.cli import main
+from kvtwin.analysis.ending import end_on_signals
 
 # Only so that a program that does not end fails the test instead of blocking it.
 PATIENCE_S = 120
@@ -41,7 +42,10 @@ def test_a_signal_waits_for_the_end_of_an_import(tmp_path: Path) -> None:
 
 def ended_by_signal(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     """kvtwin in `folder`, in a process group of its own."""
-    command = [sys.executable, "-c", "from kvtwin.analysis.cli import main; main()", *arguments]
+    # Whoever runs the tests may have had them ignored, as nohup does.
+    heard = "import signal as s; [s.signal(n, s.SIG_DFL) for n in (s.SIGINT, s.SIGTERM, s.SIGHUP)]"
+    program = f"{heard}; from kvtwin.analysis.cli import main; main()"
+    command = [sys.executable, "-c", program, *arguments]
     return subprocess.run(
         [*command, "--num-requests", "5", "--out", "new/out"],
         cwd=folder,
@@ -52,6 +56,22 @@ def ended_by_signal(arguments: list[str], folder: Path) -> subprocess.CompletedP
         check=False,
         start_new_session=True,
     )
+
+
+def test_a_signal_that_the_caller_ignores_stays_ignored() -> None:
+    before = {
+        number: signal.getsignal(number)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
+    try:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        end_on_signals()
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        assert callable(signal.getsignal(signal.SIGTERM))
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def test_a_caller_in_python_keeps_its_signals(capsys: pytest.CaptureFixture[str]) -> None:
