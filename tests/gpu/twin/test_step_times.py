@@ -7,7 +7,13 @@ import pytest
 import torch
 
 from kvtwin.gpu.twin.content import ContentShape
-from kvtwin.gpu.twin.step_times import TOLERANCE, RunTimes, StepTimes, time_predictions
+from kvtwin.gpu.twin.step_times import (
+    FITTED_ERROR,
+    TOLERANCE,
+    RunTimes,
+    StepTimes,
+    time_predictions,
+)
 from kvtwin.sim.cost import SHIFT, TOTALS, CostModel, CostTerm
 from kvtwin.sim.fit_record import FitError, FitRecord
 from kvtwin.sim.requests import RequestTable
@@ -81,6 +87,12 @@ def test_idle_time_is_used_up_by_slower_steps() -> None:
     assert (repeated // MS).tolist() == [4, 6, 8, 9]
 
 
+def test_faster_steps_follow_each_other_and_wait_for_who_comes() -> None:
+    """Only in front of the last step nothing ran, so that it alone begins when it did."""
+    _, repeated = steps([MS // 2, MS // 2, MS, MS]).repeated_ends_ns()
+    assert repeated.tolist() == [MS // 2, MS, 2 * MS, 7 * MS]
+
+
 def test_the_same_durations_again_change_nothing() -> None:
     again = steps([MS, MS, 2 * MS, MS])
     assert RunTimes.of(EXECUTED, again) == RunTimes.of(EXECUTED)
@@ -107,6 +119,12 @@ def test_predictions_by_hand() -> None:
     assert error.predicted == pytest.approx(3)
     assert error.noise == pytest.approx((100 + 0 + 0 + 200) / 4)
     assert error.passed is None
+    # Between the third and the fourth of the sorted four, 0.85 of the way.
+    most = made["p95 step time error"]
+    assert most.measured == pytest.approx(1 + 0.85 * (49.5 - 1))
+    assert most.predicted == pytest.approx(4)
+    assert most.noise == pytest.approx(100 + 0.85 * (200 - 100))
+    assert error.note == most.note == FITTED_ERROR
     makespan, ttft, tpot = made["makespan"], made["mean TTFT"], made["mean TPOT"]
     assert (makespan.predicted, makespan.measured, makespan.noise) == (8, 7, 2)
     assert makespan.tolerance == pytest.approx(8 * TOLERANCE + 2)
@@ -131,6 +149,9 @@ def test_other_blocks_than_those_of_the_fit_are_told_of() -> None:
         )
         assert all(p.note.endswith(said) for p in made)
         assert {p.note for p in made if p.unit == "ms"} == {said}
+    served = replace(FITTED, fit=replace(RECORD, block_size=None))  # by nobody who knew its blocks
+    made = time_predictions("paged", "torch", served, EXECUTED, EXECUTED, steps(), SHAPE, 1)
+    assert {p.note for p in made if p.unit == "ms"} == {""}
 
 
 @pytest.mark.parametrize(
