@@ -106,8 +106,7 @@ class SlidingWindow(FullAttention):
             for index in range(begin, end)
         ]
         # Where a later prompt can resume: before the last token of this one, and where this one could not.
-        ends = (request.num_prompt_tokens - 1, request.boundary)
-        for tokens in ends if retention is not None else ():
+        for tokens in (request.num_prompt_tokens - 1, request.boundary):
             stop = tokens // self.block_size
             for index in range(max(begin, stop - needed), min(end, stop)):
                 kept[index - begin] = True
