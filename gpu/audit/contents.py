@@ -117,9 +117,7 @@ class TokenIndex:
                 if not len(rows):
                     found.append((layer, kind, MIXED, -1))
                     continue
-                # Where it belongs goes first, if it is found there, too.
-                best = int(np.argmax(columns == 2 * layer + _KINDS.index(kind)))
-                found.append((layer, kind, int(self._ids[rows[best]]), int(columns[best])))
+                found.append((layer, kind, int(self._ids[rows[0]]), int(columns[0])))
         return found
 
 
