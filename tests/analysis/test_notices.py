@@ -103,6 +103,17 @@ def test_clipping_says_who_shortened_what() -> None:
     )
 
 
+def test_sequences_are_held_against_max_num_seqs_not_requests() -> None:
+    facts = comparison(
+        summary(
+            "paged",
+            mean_running=12.0,
+            sharing={"mean_running_sequences": 240.0},
+        )
+    )
+    assert "240.0 of 256" in texts(facts)["Limited by max_num_seqs"]
+
+
 def test_one_policy_that_cannot_be_judged_hides_no_other() -> None:
     growing = summary("orca-max", overloaded=True, waiting_at_last_arrival=12, calibrated=True)
     together = summary("paged", waiting_at_last_arrival=None, calibrated=True)
