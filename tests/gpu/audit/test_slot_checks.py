@@ -86,7 +86,9 @@ def test_a_mixture_is_told_by_its_pieces_while_findings_are_kept() -> None:
     assert checks.looked_at == [(["device"], 3)]
     for _ in range(MAX_KEPT):
         checks.checks.held(claims((3, 0, 5)), np.array([0, 0, 0, MIXED]))
-    assert len(checks.looked_at) == len(checks.lines) == MAX_KEPT, "what nobody will see is not read"
+    assert len(checks.looked_at) == len(checks.lines) == MAX_KEPT, (
+        "what nobody will see is not read"
+    )
     assert checks.findings.num_findings == MAX_KEPT + 1
 
 
