@@ -15,6 +15,7 @@ from .layout import run_dir_name
 from .simulate_all import Job, simulate_all
 from .single_request import single_request_jobs
 from .verdict import comparison_verdict
+from .waiting import held_by
 
 
 def compare_policies(
@@ -44,7 +45,7 @@ def comparison(
     del facts["config"]["policy"]
     calibrated = all(summary["calibrated"] for summary in summaries)
     return {
-        "verdict": comparison_verdict(summaries),
+        "verdict": f"{comparison_verdict(summaries)} {held_by(summaries)}".rstrip(),
         **facts,
         "latency_calibrated": calibrated,
         "latency_note": latency_note(calibrated=calibrated, saturated=facts["trace"]["saturated"]),

@@ -7,9 +7,11 @@ from typing import Any
 from kvtwin.sim.requests import EXCEEDS_POOL
 
 from .definitions import DEPENDS_ON_STEP_TIMES
+from .verdict import percent
+from .waiting import waiting_text
 
-# Share of max_num_seqs from which a mean says that this cap, not memory, held the batch down.
-NEAR_MAX_NUM_SEQS = 0.9
+# Share of the loaded window from which waiting for a limit of the engine, not for memory, is worth a look.
+OFTEN = 0.25
 
 
 @dataclass(frozen=True)
@@ -38,11 +40,6 @@ def notices(result: Mapping[str, Any]) -> list[Notice]:
         ),
     )
     skipped = [f"{num:,} rows of the trace: {why}" for why, num in trace["skipped"].items()]
-    max_num_seqs = result["config"]["max_num_seqs"]
-    near = [s | {"near": _running(s) >= NEAR_MAX_NUM_SEQS * max_num_seqs} for s in summaries]
-    limited = _by_policy(
-        near, "near", lambda s: f"{_running(s):,.1f} of {max_num_seqs:,} on average"
-    )
     unfitted = [s | {"unfitted": not s["calibrated"]} for s in summaries]
     uncalibrated = _by_policy(unfitted, "unfitted", lambda _: "latencies and tok/s")
     if uncalibrated and not trace["saturated"]:
@@ -56,9 +53,38 @@ def notices(result: Mapping[str, Any]) -> list[Notice]:
             saturated=trace["saturated"],
             closed_loop=trace.get("closed_loop") is not None,
         ),
-        _notice("Limited by max_num_seqs", limited),
+        _waited(summaries),
+        _limited(
+            summaries,
+            "max_num_seqs",
+            lambda s: (
+                f", {_running(s):,.1f} of {result['config']['max_num_seqs']:,} run on average"
+            ),
+        ),
+        _limited(summaries, "max_num_batched_tokens", lambda _: ""),
         _notice("Uncalibrated", uncalibrated),
     ]
+
+
+def _waited(summaries: Sequence[dict[str, Any]]) -> Notice:
+    """What the next in line waited for, whatever it was."""
+    told = [s | {"waited": waiting_text(s)} for s in summaries]
+    entries = _by_policy(told, "waited", lambda s: f"for {s['waited']}")
+    text = "; ".join(entries) or "nobody waited for room"
+    return Notice("Next in line waited, of the loaded window", text, serious=False)
+
+
+def _limited(
+    summaries: Sequence[dict[str, Any]], limit: str, more: Callable[[dict[str, Any]], str]
+) -> Notice:
+    """Whose next in line often waited for a limit of the engine."""
+    told = [s | {"often": s["waiting_shares"][limit] >= OFTEN} for s in summaries]
+    entries = _by_policy(
+        told,
+        "often",
+        lambda s: f"{percent(s['waiting_shares'][limit])} of the loaded window{more(s)}",
+    )
+    return _notice(f"Limited by {limit}", entries)
 
 
 def _running(summary: dict[str, Any]) -> float:

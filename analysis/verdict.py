@@ -38,13 +38,13 @@ def comparison_verdict(summaries: Sequence[Summary]) -> str:
     score = _live_of_taken if roomy else _live
     ranked = sorted(ran, key=score, reverse=True)
     best, others = ranked[0], ranked[1:]
-    equals = [s for s in others if _percent(score(s)) == _percent(score(best))]
+    equals = [s for s in others if percent(score(s)) == percent(score(best))]
     behind = others[len(equals) :]
     winners = [best, *equals]
     if not behind:
         said = _all_equal(winners) if equals else _alone(best)
         return f"{said}{_saved(summaries)}{_left_out(winners, summaries)}."
-    names = _join([s["policy"] for s in winners])
+    names = join([s["policy"] for s in winners])
     verb = "keep" if equals else "keeps"
     takes = "they take" if equals else "it takes"
     what = f"of the memory {takes}" if roomy else "of the KV pool"
@@ -58,7 +58,7 @@ def comparison_verdict(summaries: Sequence[Summary]) -> str:
     room = _room(best) if roomy else ""
     left_out = _left_out([*winners, next_best, worst], summaries)
     return (
-        f"{names} {verb} {_percent(score(best))}{each} {what} live, {lead}; "
+        f"{names} {verb} {percent(score(best))}{each} {what} live, {lead}; "
         f"{_running(best)} requests run together on average, against {running}{room}{_saved(summaries)}{left_out}."
     )
 
@@ -71,11 +71,11 @@ def _of_windows(ran: Sequence[Summary], summaries: Sequence[Summary]) -> str:
     fullest = max(_most_used(s) for s in ran)
     if fullest < NEARLY_FULL:  # who answers sooner runs fewer together
         return (
-            f"Memory limits none of them, at most {_percent(fullest)} of the pool is in use: "
+            f"Memory limits none of them, at most {percent(fullest)} of the pool is in use: "
             f"{_running(ranked[0])} requests run together on average in {_join_running(ranked)}"
             f"{_saved(summaries)}{_left_out(ranked, summaries)}."
         )
-    said = f"{_join([s['policy'] for s in winners])} {'run' if winners[1:] else 'runs'} {_running(winners[0])} requests"
+    said = f"{join([s['policy'] for s in winners])} {'run' if winners[1:] else 'runs'} {_running(winners[0])} requests"
     said += f"{' each' if winners[1:] else ''} together on average"
     shown = behind[:1] + behind[1:][-1:]
     if shown:
@@ -83,10 +83,10 @@ def _of_windows(ran: Sequence[Summary], summaries: Sequence[Summary]) -> str:
             f"{_mean_running(winners[0]) / _mean_running(s):,.1f} times {s['policy']} ({_running(s)})"
             for s in shown
         ]
-        said += f" in the same memory, {_join(leads)}"
+        said += f" in the same memory, {join(leads)}"
     keepers = [s["policy"] for s in ran if not _frees_windows(s)]
     verb = "keep" if keepers[1:] else "keeps"
-    said += f"; what {_join(keepers)} {verb} behind windows counts as live and is never read"
+    said += f"; what {join(keepers)} {verb} behind windows counts as live and is never read"
     return f"{said}{_saved(summaries)}{_left_out([*winners, *shown], summaries)}."
 
 
@@ -114,16 +114,16 @@ def _alone(summary: Summary) -> str:
     shares = summary["shares"]
     lost, share = max(((n, s) for n, s in shares.items() if n != "live"), key=lambda item: item[1])
     return (
-        f"{summary['policy']} keeps {_percent(_live(summary))} of the KV pool live and runs "
+        f"{summary['policy']} keeps {percent(_live(summary))} of the KV pool live and runs "
         f"{_running(summary)} requests together on average; most of the rest is "
-        f"{lost} ({_percent(share)})"
+        f"{lost} ({percent(share)})"
     )
 
 
 def _all_equal(summaries: Sequence[Summary]) -> str:
     return (
-        f"{_join([s['policy'] for s in summaries])} keep {_percent(_live(summaries[0]))} of the KV "
-        f"pool live each; {_join([_running(s) for s in summaries])} requests run together "
+        f"{join([s['policy'] for s in summaries])} keep {percent(_live(summaries[0]))} of the KV "
+        f"pool live each; {join([_running(s) for s in summaries])} requests run together "
         f"on average"
     )
 
@@ -148,8 +148,8 @@ def _left_out(named: Sequence[Summary], summaries: Sequence[Summary]) -> str:
         return ""
     (num, names), *others = groups.items()
     how_many = "all" if num == num_requests else f"{num:,} of"
-    more = [f", {_join(names)} {num:,}" for num, names in others]
-    return f" ({_join(names)} rejected {how_many} {total}{''.join(more)})"
+    more = [f", {join(names)} {num:,}" for num, names in others]
+    return f" ({join(names)} rejected {how_many} {total}{''.join(more)})"
 
 
 def _lead(best: float, other: float) -> str:
@@ -162,7 +162,7 @@ def _lead(best: float, other: float) -> str:
 
 
 def _named(summary: Summary, score: Callable[[Summary], float]) -> str:
-    return f"{summary['policy']} ({_percent(score(summary))})"
+    return f"{summary['policy']} ({percent(score(summary))})"
 
 
 def _room(summary: Summary) -> str:
@@ -171,27 +171,27 @@ def _room(summary: Summary) -> str:
         return ""
     free = "free or cached" if summary["shares"]["cached"] else "free"
     return (
-        f"; {summary['policy']} leaves {_percent(untaken)} of the pool {free} on average, "
-        f"at most {_percent(summary['peak_used_share'])} in use"
+        f"; {summary['policy']} leaves {percent(untaken)} of the pool {free} on average, "
+        f"at most {percent(summary['peak_used_share'])} in use"
     )
 
 
 def _saved(summaries: Sequence[Summary]) -> str:
     """What prefix caches and shared blocks were good for; nothing where they were good for nothing."""
     found = [
-        f"{s['policy']} found {_percent(s['hit_share_of_prompt_tokens'])}"
+        f"{s['policy']} found {percent(s['hit_share_of_prompt_tokens'])}"
         for s in summaries
         if s["hit_tokens"]
     ]
     shared = [
-        f"; sharing saved {s['policy']} {_percent(s['sharing']['saved_share_of_blocks'])} of its blocks"
+        f"; sharing saved {s['policy']} {percent(s['sharing']['saved_share_of_blocks'])} of its blocks"
         for s in summaries
         if "sharing" in s and s["sharing"]["saved_share_of_blocks"]
     ]
-    cached = f"; {_join(found)} of the prompt tokens cached" if found else ""
+    cached = f"; {join(found)} of the prompt tokens cached" if found else ""
     # Where blocks are shared requests have several sequences, and less work must not look like a better batch.
     alone = [s["policy"] for s in summaries if "sharing" not in s] if shared else []
-    less = f"; {_join(alone)} served one sequence of each request" if alone else ""
+    less = f"; {join(alone)} served one sequence of each request" if alone else ""
     return f"{cached}{''.join(shared)}{less}"
 
 
@@ -212,7 +212,7 @@ def _live(summary: Summary) -> float:
 def _join_running(ranked: Sequence[Summary]) -> str:
     """The first one's number has been said."""
     first, *others = ranked
-    return _join([first["policy"], *(f"{_running(s)} in {s['policy']}" for s in others)])
+    return join([first["policy"], *(f"{_running(s)} in {s['policy']}" for s in others)])
 
 
 def _most_used(summary: Summary) -> float:
@@ -237,9 +237,9 @@ def _running(summary: Summary) -> str:
     return f"{summary['mean_running']:.1f}"
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
     return f"{100 * share:.{2 if 0 < share < SMALL_SHARE else 1}f} %"
 
 
-def _join(words: Sequence[str]) -> str:
+def join(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -223,6 +223,7 @@ class Engine(Scheduler):
 
     def idle(self, start_ns: int, end_ns: int) -> None:
         """Nothing ran and nobody waited from start to end."""
+        self.ledger.idle_ns += end_ns - start_ns
         if self._reuses_prefixes:
             self.ledger.set_cached(self.allocator.num_cached_slots(), start_ns)
         self.ledger.set_free(self.allocator.num_free_slots(), 0, start_ns)

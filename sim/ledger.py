@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from operator import sub
 
-# What the recorder is told, cumulative since time 0. `live` to `running` are integrals (slots x ns, or sequences x ns).
+# Why the head of the queue is not admitted: no memory for it, a limit of that name, or a batch that has to end first.
+MEMORY, MAX_NUM_SEQS, MAX_NUM_BATCHED_TOKENS, BATCH = WAIT_REASONS = (
+    "memory",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "batch",
+)
+# What the recorder is told, cumulative since time 0. `live` to `running` are integrals (slots x ns, or sequences x ns);
+# `idle` and `waits_for_...` are the ns in which nobody ran or waited, and in which the head of the queue waited so.
 FIELDS = (
     "duration_ns",
     "live",
@@ -19,6 +27,8 @@ FIELDS = (
     "num_prefill_tokens",
     "num_decode_tokens",
     "num_preemptions",
+    "idle",
+    *(f"waits_for_{reason}" for reason in WAIT_REASONS),
 )
 
 
@@ -49,6 +59,9 @@ class Ledger:
         self.num_decode_tokens = 0
         self.num_preemptions = 0
         self.recomputed_tokens = 0
+        self.idle_ns = 0
+        self.waits_for: str | None = None  # one of WAIT_REASONS; None: nobody waits
+        self._waited_ns = dict.fromkeys(WAIT_REASONS, 0)
         self.free = self.least_free = free_slots
 
     def change(self, useful: int, asked: int, granted: int, now_ns: int) -> None:
@@ -109,6 +122,14 @@ class Ledger:
         self.cached_moment += (cached_slots - self.cached) * now_ns
         self.cached = cached_slots
 
+    def wait_for(self, reason: str | None, now_ns: int) -> None:
+        """Why the head of the queue is not admitted, from now on; None if nobody waits."""
+        if self.waits_for is not None:
+            self._waited_ns[self.waits_for] += now_ns
+        if reason is not None:
+            self._waited_ns[reason] -= now_ns
+        self.waits_for = reason
+
     def per_ns(self) -> tuple[int, ...]:
         """By how much each of FIELDS grows in every ns from now on: the totals as they stand; counts do not grow."""
         return tuple(map(sub, self.totals(1, 0), self.totals(0, 0)))
@@ -131,4 +152,9 @@ class Ledger:
             self.num_prefill_tokens,
             self.num_decode_tokens,
             self.num_preemptions,
+            self.idle_ns,
+            *(
+                num_ns + now_ns if reason == self.waits_for else num_ns
+                for reason, num_ns in self._waited_ns.items()
+            ),
         )

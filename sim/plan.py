@@ -56,6 +56,13 @@ class Plan:
         self.chunks: list[tuple[Sequence, int]] = []
         self.more: Iterable[tuple[int, int, int]] = ()
 
+    def recompute(self, num_known: Iterable[int]) -> None:
+        """Without a cache each decoding sequence computes all its tokens again, and reads no KV of earlier steps."""
+        self.num_decode_tokens = self.decode_context_slots = self.prefill_context_slots = 0
+        for known in num_known:
+            self.num_prefill_tokens += known
+            self.prefill_pairs += known * (known + 1) // 2
+
     def add_chunk(self, seq: Sequence, num_tokens: int) -> None:
         """The next tokens of a prompt: each meets the keys of all that are in the pool before it, and its own."""
         self.chunks.append((seq, num_tokens))

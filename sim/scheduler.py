@@ -10,7 +10,7 @@ from .calendar import FinishCalendar, GrowthCalendar
 from .closed_loop import queue_of
 from .decisions import Decisions
 from .horizon import up_to, up_to_next_finish
-from .ledger import Ledger
+from .ledger import BATCH, MAX_NUM_BATCHED_TOKENS, MAX_NUM_SEQS, MEMORY, Ledger
 from .plan import UNLIMITED, Limits, Plan
 from .policies.base import Allocator
 from .queue import sequence_of
@@ -50,6 +50,7 @@ class Scheduler:
         self._context = 0  # committed tokens of the decoding sequences
         # The head of the queue was turned away, and nothing that could change this has happened since.
         self._blocked = False
+        self._waits_for: str | None = None  # what for
         # Nor will this step's chunks change it: the budget that they use up was not the reason.
         self._refusal_stands = False
         # That head and the tokens it asked room for, if it was turned away for memory.
@@ -86,6 +87,10 @@ class Scheduler:
             waits = self._blocked or preempted
         if preempted:
             self._foresee_refusal(plan)
+            self._waits_for = MEMORY
+        waits_for = self._waits_for if waits else None
+        if waits_for is not self.ledger.waits_for:
+            self.ledger.wait_for(waits_for, now_ns)
         external_slots = 0 if self._refused is None else allocator.unusable_slots(*self._refused)
         if self._reuses_prefixes:
             self.ledger.set_cached(allocator.num_cached_slots(), now_ns)
@@ -96,7 +101,9 @@ class Scheduler:
             pending = allocator.pending_slots
             self.ledger.change(pending, pending, pending, now_ns)
         elif not self._kept:
-            self._recompute_prefixes(plan)
+            decoding = (seq for seq in self.running.values() if seq.decoding)
+            plan.recompute(seq.committed(self.step) + 1 for seq in decoding)
+            self.ledger.recomputed_tokens += self._context
         elif not preempted or self._blocked:
             self._look_ahead(plan, waits)
         return plan
@@ -224,11 +231,15 @@ class Scheduler:
             asked_slots += asked
             granted_slots += seq.granted_slots
             seq = queue.head()
-        self._blocked = seq is not None
+        self._blocked, is_full = seq is not None, len(running) == self._max_num_seqs
+        self._waits_for = MAX_NUM_SEQS if is_full else MAX_NUM_BATCHED_TOKENS
+        if self._refused is not None:
+            self._waits_for = MEMORY
+        if self._whole_batch and serial == first_serial:
+            self._waits_for = BATCH
         # With the whole prompt asked for, or the number of sequences at its limit, a larger budget is of no use.
         self._refusal_stands = not self._whole_batch and (
-            len(running) == self._max_num_seqs
-            or (self._refused is not None and self._refused[1] == self._refused[0].known)
+            is_full or (self._refused is not None and self._refused[1] == self._refused[0].known)
         )
         if serial > first_serial:
             now_ns, ledger = plan.start_ns, self.ledger
@@ -246,16 +257,6 @@ class Scheduler:
             seq.computed = self.allocator.num_hit_tokens(seq)
         known, within_budget = seq.known, seq.computed + budget
         return known if known < within_budget else within_budget
-
-    def _recompute_prefixes(self, plan: Plan) -> None:
-        """Without a cache each decoding sequence computes its whole prefix again, and reads no KV of earlier steps."""
-        plan.num_decode_tokens = plan.decode_context_slots = plan.prefill_context_slots = 0
-        for seq in self.running.values():
-            if seq.decoding:
-                known = seq.committed(self.step) + 1
-                plan.num_prefill_tokens += known
-                plan.prefill_pairs += known * (known + 1) // 2
-        self.ledger.recomputed_tokens += self._context
 
     def _look_ahead(self, plan: Plan, waits: bool) -> None:
         """How many steps can follow before something has to be decided."""

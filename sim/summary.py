@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .closed_loop import num_calls_after_rejected
-from .ledger import FIELDS
+from .ledger import FIELDS, WAIT_REASONS
 from .recorder import Recorder
 from .requests import RequestTable
 
@@ -84,6 +84,12 @@ def summarize(
         "num_prefill_tokens": whole["num_prefill_tokens"],
         "num_decode_tokens": whole["num_decode_tokens"],
         "mean_running": loaded["running"] / loaded["duration_ns"] if loaded["duration_ns"] else 0.0,
+        "waiting_shares": {
+            reason: loaded[f"waits_for_{reason}"] / loaded["duration_ns"]
+            if loaded["duration_ns"]
+            else 0.0
+            for reason in WAIT_REASONS
+        },
         "largest_free_run_share": _largest_free_run_share(recorder, loaded["duration_ns"]),
         "shares": _shares(recorder.loaded, pool_slots),
         "shares_whole_run": _shares(recorder.whole, pool_slots),

@@ -14,7 +14,7 @@ from naive_queue import NaiveQueue
 
 from kvtwin.sim import Allocator, Sequence
 from kvtwin.sim.decisions import Decisions
-from kvtwin.sim.ledger import FIELDS
+from kvtwin.sim.ledger import FIELDS, WAIT_REASONS
 from kvtwin.sim.plan import Limits, Plan
 from kvtwin.sim.queue import WaitingQueue, sequence_of
 from kvtwin.sim.recorder import Recorder, Sample
@@ -70,6 +70,7 @@ class NaiveEngine:
         self._num_generated = dict.fromkeys(requests.accepted, 0)
         self._last_token_ns: dict[int, int] = {}
         self._preempted_now = False
+        self._waits_for = ""  # one of WAIT_REASONS, if anybody waits
         self._state: dict[str, int] = {}  # of the pool, between plan and commit
         self._totals = dict.fromkeys(FIELDS, 0)
         self._places = TokenPlaces(limits.max_num_seqs) if allocator.reuses_prefixes else None
@@ -85,8 +86,7 @@ class NaiveEngine:
         for tally in list(self._running):
             if tally.decoding and tally.committed == tally.room and tally in self._running:
                 self._grow(tally)
-        num_decoding = sum(tally.decoding for tally in self._running)
-        budget = self._limits.max_num_batched_tokens - num_decoding
+        budget = self._limits.max_num_batched_tokens - sum(t.decoding for t in self._running)
         for tally in list(self._running):
             if not tally.decoding:
                 budget -= self._continue_prefill(tally, budget)
@@ -94,6 +94,7 @@ class NaiveEngine:
         # A lone sequence may have preempted itself; nothing runs in this step then.
         assert self._running or self._preempted_now, f"INV-5: nothing runs, {num_waiting} wait"
         external = self._allocator.unusable_slots(*refused) if refused else 0
+        self._waits_for = self._why_nobody_else(refused is not None)
         self._decoders = [tally for tally in self._running if tally.decoding]
         self._state = self._count(external)
         not_held = self._state["free"] + self._state["cached"]
@@ -171,6 +172,17 @@ class NaiveEngine:
                 self._recorder.end_loaded_window(tuple(self._totals.values()))
         return None
 
+    def _why_nobody_else(self, refused: bool) -> str:
+        """Why the head of the queue is not in this step; empty if there is none."""
+        if self.queue.head() is None:
+            return ""
+        if self._allocator.whole_batch and not self._chunks:
+            return "batch"
+        if self._preempted_now or refused:
+            return "memory"
+        is_full = len(self._running) == self._limits.max_num_seqs
+        return "max_num_seqs" if is_full else "max_num_batched_tokens"
+
     @property
     def _now_ns(self) -> int:
         """All time up to the last commit has been counted, and plans follow at once."""
@@ -188,6 +200,7 @@ class NaiveEngine:
             "external": external,
             "cached": self._places.num_cached_tokens() if self._places is not None else 0,
             "running": len(running),
+            **{f"waits_for_{reason}": int(reason == self._waits_for) for reason in WAIT_REASONS},
         }
 
     def _describe(self, now_ns: int) -> Plan:
@@ -201,9 +214,7 @@ class NaiveEngine:
         for tally, num_tokens in self._chunks:
             plan.num_prefill_tokens += num_tokens
             plan.prefill_context_slots += tally.committed + num_tokens
-            plan.prefill_pairs += sum(
-                position + 1 for position in range(tally.committed, tally.committed + num_tokens)
-            )
+            plan.prefill_pairs += sum(range(tally.committed + 1, tally.committed + num_tokens + 1))
         if not self._allocator.keeps_kv:
             plan.num_decode_tokens = plan.decode_context_slots = plan.prefill_context_slots = 0
             for tally in self._decoders:
@@ -224,12 +235,9 @@ class NaiveEngine:
         if plan.moved_slots:
             self.moved_slots += plan.moved_slots
             self._allocator.end_step()
-        for tally in self._decoders:
-            tally.committed += 1
-            self._take_token(tally, end_ns)
-        for tally, num_tokens in self._chunks:
+        for tally, num_tokens in [(tally, 1) for tally in self._decoders] + self._chunks:
             tally.committed += num_tokens
-            if tally.committed == tally.seq.known:
+            if tally.committed >= tally.seq.known:
                 self._take_token(tally, end_ns)
 
     def _take_token(self, tally: Tally, end_ns: int) -> None:
@@ -270,6 +278,7 @@ class NaiveEngine:
     def idle(self, start_ns: int, end_ns: int) -> None:
         self._state = self._count(external=0)
         self._pass_time(start_ns, end_ns)
+        self._totals["idle"] += end_ns - start_ns
         self._close_row(end_ns)
 
     def details(self) -> dict[str, Any]:

@@ -47,6 +47,7 @@ class GroupPools(GroupTokens):
             int, list[tuple[int, int]]
         ] = {}  # by row: (source, target) block
         self.totals = dict.fromkeys(FIELDS, 0)
+        self.waits_for = ""
         self.host_sums = dict.fromkeys(("live", "useful", "held", "free"), 0)
         self.tables = [0, 0, 0, 0]  # x ns: entries, blocks, running sequences, 1
         self.loaded_tables = [0, 0, 0, 0]
@@ -161,6 +162,8 @@ class GroupPools(GroupTokens):
         self.totals["duration_ns"] += duration_ns
         for name, value in self.count().items():
             self.totals[name] += value * duration_ns
+        if self.waits_for:
+            self.totals[f"waits_for_{self.waits_for}"] += duration_ns
         for name, value in self.count_host().items():
             self.host_sums[name] += value * duration_ns
         for group in self.on_device():
@@ -223,6 +226,7 @@ class GroupPools(GroupTokens):
     def idle(self, start_ns: int, end_ns: int) -> None:
         self.external = 0
         self.pass_time(end_ns)
+        self.totals["idle"] += end_ns - start_ns
         if end_ns >= self.recorder.row_end_ns:
             self.recorder.close_row(tuple(self.totals.values()), self.sample(end_ns))
 

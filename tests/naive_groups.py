@@ -26,14 +26,15 @@ class NaiveGroups(GroupPools):
         if self._log is not None:
             self._log.step = self.totals["num_steps"]
         self.external, self.prompts, self.copies = 0, [], []
-        refused = False
+        refused = preempted = False
         while policy.transfers and policy.transfers[0].end_ns <= now_ns:
             self.arrive(now_ns)
         while True:
             refused = self.admit()
             if self.prompts:
                 break
-            had_to = self.append_all() if self.running else False
+            had_to = bool(self.running) and self.append_all()
+            preempted |= had_to
             if not had_to:
                 refused |= self.swap_in()
             if self.running:
@@ -43,8 +44,19 @@ class NaiveGroups(GroupPools):
         self.waited_ns += self.at_ns - now_ns
         held_back = min(policy.device.num_free_blocks, policy.watermark_blocks)
         self.external = held_back * self.size if refused else 0
+        self.waits_for = self.why_nobody_else(refused or preempted)
         self.note_free()
         return self.describe(now_ns)
+
+    def why_nobody_else(self, no_memory: bool) -> str:
+        group = self.queue.head()
+        if group is None or self.policy.on_host:
+            return "memory" if self.policy.on_host else ""
+        if no_memory or self.policy.transfers:
+            return "memory"
+        num_seqs = sum(len(g.branches) for g in [*self.running, *self.prompts, group])
+        is_full = num_seqs > self.limits.max_num_seqs
+        return "max_num_seqs" if is_full else "max_num_batched_tokens"
 
     def admit(self) -> bool:
         """True if the head was refused for memory."""
@@ -118,9 +130,8 @@ class NaiveGroups(GroupPools):
         committed = self.committed(group)
         self.take(lambda: self.policy.append(group, committed))
         for branch, old in before.items():
-            replaced = [
-                pair for pair in zip(old, branch.blocks, strict=False) if len(set(pair)) > 1
-            ]
+            pairs = zip(old, branch.blocks, strict=False)
+            replaced = [pair for pair in pairs if len(set(pair)) > 1]
             self.copies += [(*pair, committed % self.size) for pair in replaced]
 
     def preempt(self, group: Group) -> None:
@@ -183,9 +194,8 @@ class NaiveGroups(GroupPools):
 
     def work(self, plan: Plan) -> list[Work]:
         if not self.prompts:
-            return [
-                Work(b, len(self.tokens[b]), 1) for group in self.running for b in group.branches
-            ]
+            branches = [branch for group in self.running for branch in group.branches]
+            return [Work(branch, len(self.tokens[branch]), 1) for branch in branches]
         work = []
         for group in self.prompts:
             if group not in self.again:
@@ -227,7 +237,7 @@ class NaiveGroups(GroupPools):
         for source, target, num in self.copies:
             for offset in range(num):
                 self.device[target * self.size + offset] = self.device[source * self.size + offset]
-        groups, gives_token = list(self.running), True
+        groups, gives_token = list(self.running), not self.prompts
         for group in self.prompts:
             self.running.append(group)
             self.running.sort(key=self.arrival)
@@ -247,8 +257,7 @@ class NaiveGroups(GroupPools):
                     assert held == token, f"INV-7: {branch.row} found {held}, not {token}"
             self.policy.store(group, group.known)
             self.take_tokens(group, end_ns)
-        if self.prompts:
-            self.prompts, gives_token = [], False
+        self.prompts = []
         if gives_token:
             for group in groups:
                 for branch in group.branches:

@@ -52,6 +52,7 @@ def run(
     from ..run_block import run_lines
     from ..setting import load_config, load_trace
     from ..verdict import run_verdict
+    from ..waiting import held_by
 
     if flags.device is None and (real_time or flags != DeviceFlags()):
         raise UserError(
@@ -97,4 +98,4 @@ def run(
         f"Run directory: {out}",
     ]
     print("\n".join(lines))
-    print(run_verdict(summary))
+    print(f"{run_verdict(summary)} {held_by([summary])}".rstrip())

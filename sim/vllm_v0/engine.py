@@ -167,6 +167,7 @@ class GroupEngine(GroupScheduler):
 
     def idle(self, start_ns: int, end_ns: int) -> None:
         """Nothing ran and nobody waited from start to end."""
+        self.ledger.idle_ns += end_ns - start_ns
         self._set_unheld(0, start_ns)
         if end_ns >= self.recorder.row_end_ns:
             self.recorder.close_row(self.ledger.totals(end_ns, self.step), self._sample(end_ns))

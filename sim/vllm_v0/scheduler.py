@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..ledger import MAX_NUM_BATCHED_TOKENS, MAX_NUM_SEQS, MEMORY
 from ..plan import Plan
 from ..sequence import NEVER
 from .group import Branch, Group
@@ -18,6 +19,9 @@ class GroupScheduler(SwappingBatch):
         super().__init__(*parts)
         self._most_branches = max(map(len, self.requests.branch_outputs))
         self.refused_row: int | None = None  # the head, if it was refused for memory
+        self._limit = (
+            MAX_NUM_SEQS  # that stopped admissions, if the head was not refused for memory
+        )
         self._prompts: list[tuple[Group, int]] = []  # of the planned step, if it has any: tokens
 
     def plan(self, now_ns: int) -> Plan | None:
@@ -29,6 +33,7 @@ class GroupScheduler(SwappingBatch):
             self._log.step = self.step
         self._ready_ns = now_ns
         self._prompts = []
+        num_preemptions = self.ledger.num_preemptions
         self._set_unheld(0, now_ns)
         while policy.transfers and policy.transfers[0].end_ns <= now_ns:
             self._arrive(now_ns)
@@ -42,6 +47,7 @@ class GroupScheduler(SwappingBatch):
         self.waited_ns += self._ready_ns - now_ns
         external_slots = 0 if self.refused_row is None else policy.unusable_slots()
         self._set_unheld(external_slots, self._ready_ns)
+        self._note_wait(preempted=self.ledger.num_preemptions > num_preemptions)
         if self.paranoid:
             self.check()
         return self._describe(now_ns)
@@ -60,7 +66,9 @@ class GroupScheduler(SwappingBatch):
             num_tokens = group.live_slots if again else group.known - num_hit_tokens
             num_seqs += len(group.branches)
             # A prompt that is longer than the budget is computed alone.
-            if (self._prompts and num_tokens > budget) or num_seqs > self.limits.max_num_seqs:
+            is_full = num_seqs > self.limits.max_num_seqs
+            if (self._prompts and num_tokens > budget) or is_full:
+                self._limit = MAX_NUM_SEQS if is_full else MAX_NUM_BATCHED_TOKENS
                 break
             num_blocks = -(-group.known // policy.block_slots)
             if again:
@@ -91,6 +99,15 @@ class GroupScheduler(SwappingBatch):
         if self._prompts:
             self._end_waiting()
         return bool(self._prompts)
+
+    def _note_wait(self, *, preempted: bool) -> None:
+        """What the next in line waits for. Who is on the host, and who waits for a swap to end, waits for memory."""
+        policy, waits_for = self.policy, None
+        if policy.on_host or self.queue.head() is not None:
+            refused = preempted or policy.transfers or self.refused_row is not None
+            waits_for = MEMORY if policy.on_host or refused else self._limit
+        if waits_for is not self.ledger.waits_for:
+            self.ledger.wait_for(waits_for, self._ready_ns)
 
     def _decode(self) -> bool:
         """A token for each running branch, with its memory. False if nobody runs."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..decisions import Decisions
 from ..engine_contract import Work
-from ..ledger import Ledger
+from ..ledger import MAX_NUM_BATCHED_TOKENS, MAX_NUM_SEQS, MEMORY, Ledger
 from ..plan import Limits, Plan
 from ..recorder import Recorder, Sample
 from ..requests import RequestTable
@@ -114,7 +114,19 @@ class V1Engine:
             self.recorder.end_loaded_window(ledger.totals(now_ns, self.step))
         refused = scheduled.refused
         self.refused_row = None if refused is None else refused.row
+        self._note_wait(scheduled, now_ns)
         return self._plan_of(scheduled, now_ns)
+
+    def _note_wait(self, scheduled: Scheduled, now_ns: int) -> None:
+        """What the head of the queue waits for, if there is one."""
+        scheduler, waits_for = self.scheduler, None
+        if scheduled.preempted or scheduled.refused is not None:
+            waits_for = MEMORY
+        elif scheduler.waiting:
+            is_full = len(scheduler.running) == scheduler.settings.max_active
+            waits_for = MAX_NUM_SEQS if is_full else MAX_NUM_BATCHED_TOKENS
+        if waits_for is not self.ledger.waits_for:
+            self.ledger.wait_for(waits_for, now_ns)
 
     def _plan_of(self, scheduled: Scheduled, now_ns: int) -> Plan:
         scheduler = self.scheduler
@@ -217,6 +229,7 @@ class V1Engine:
 
     def idle(self, start_ns: int, end_ns: int) -> None:
         """Nothing ran and nobody waited from start to end."""
+        self.ledger.idle_ns += end_ns - start_ns
         self._set_unheld(start_ns)
         if end_ns >= self.recorder.row_end_ns:
             self.recorder.close_row(self.ledger.totals(end_ns, self.step), self._sample(end_ns))

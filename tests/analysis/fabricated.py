@@ -52,6 +52,12 @@ def summary(policy: str, /, **changed: Any) -> dict[str, Any]:
         "moved_slots": 0,
         "peak_used_share": 0.96,
         "mean_running": MEAN_RUNNING[policy],
+        "waiting_shares": {
+            "memory": 0.9,
+            "max_num_seqs": 0.05,
+            "max_num_batched_tokens": 0.0,
+            "batch": 0.0,
+        },
         "largest_free_run_share": 0.5,
         "shares": shares,
         "shares_whole_run": shares,

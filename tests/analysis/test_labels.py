@@ -225,8 +225,11 @@ def test_facts_line_by_line() -> None:
 
 
 def test_every_notice_counts_its_own_kind() -> None:
-    result = facts(distinct_summary("one", mean_running=250.0), skipped={"no output": 11})
-    assert [(notice.kind, notice.text) for notice in notices(result)][:5] == [
+    causes = ("memory", "max_num_seqs", "max_num_batched_tokens", "batch")
+    shares = dict(zip(causes, (0.02, 0.43, 0.31, 0.17), strict=True))
+    made = distinct_summary("one", mean_running=250.0, waiting_shares=shares)
+    result = facts(made, skipped={"no output": 11})
+    assert [(notice.kind, notice.text) for notice in notices(result)][:7] == [
         ("Rejected", "one: 14 of 97 requests"),
         ("Clipped", "one: 5 of 97 requests"),
         ("Skipped", "11 rows of the trace: no output"),
@@ -234,7 +237,15 @@ def test_every_notice_counts_its_own_kind() -> None:
             "Overloaded",
             "queue still growing at the last arrival (by uncalibrated step times); one: 37 waiting",
         ),
-        ("Limited by max_num_seqs", "one: 250.0 of 256 on average"),
+        (
+            "Next in line waited, of the loaded window",
+            "one: for --max-num-seqs 43.0 %, --max-num-batched-tokens 31.0 %, the batch to end 17.0 %, memory 2.0 %",
+        ),
+        (
+            "Limited by max_num_seqs",
+            "one: 43.0 % of the loaded window, 250.0 of 256 run on average",
+        ),
+        ("Limited by max_num_batched_tokens", "one: 31.0 % of the loaded window"),
     ]
     generated = facts(distinct_summary("one"), num_clipped=2)
     assert notices(generated)[1].text == (

@@ -7,6 +7,8 @@ from fabricated import SHARES, comparison, summary
 
 from kvtwin.analysis.notices import notices
 
+NOBODY = dict.fromkeys(summary("paged")["waiting_shares"], 0.0)
+
 
 def texts(facts: dict[str, Any]) -> dict[str, str]:
     return {notice.kind: notice.text for notice in notices(facts)}
@@ -24,7 +26,8 @@ def test_notices_name_policies_and_numbers() -> None:
     rejection = {"row": 17, "reason": "need", "value": 2100, "limit": 2048}
     facts = comparison(
         summary("orca-max", num_rejected=2, rejections=[rejection], calibrated=True),
-        summary("paged", overloaded=True, waiting_at_last_arrival=1234, mean_running=230.4),
+        summary("paged", overloaded=True, waiting_at_last_arrival=1234, mean_running=230.4)
+        | {"waiting_shares": NOBODY | {"memory": 0.2, "max_num_seqs": 0.7}},
         saturated=False,
         skipped={"no output": 5},
     )
@@ -34,7 +37,10 @@ def test_notices_name_policies_and_numbers() -> None:
         "Skipped": "5 rows of the trace: no output",
         "Overloaded": "queue still growing at the last arrival (by uncalibrated step times); "
         "paged: 1,234 waiting",
-        "Limited by max_num_seqs": "paged: 230.4 of 256 on average",
+        "Next in line waited, of the loaded window": "orca-max: for memory 90.0 %, --max-num-seqs 5.0 %; "
+        "paged: for --max-num-seqs 70.0 %, memory 20.0 %",
+        "Limited by max_num_seqs": "paged: 70.0 % of the loaded window, 230.4 of 256 run on average",
+        "Limited by max_num_batched_tokens": "none",
         "Uncalibrated": "paged: latencies and tok/s; requests arrive over time, so mean running, "
         "shares and queues depend on these step times too",
     }
@@ -86,11 +92,18 @@ def test_saturated_arrivals_leave_the_step_times_to_the_latencies() -> None:
     assert texts(comparison(summary("paged")))["Uncalibrated"] == "paged: latencies and tok/s"
 
 
-@pytest.mark.parametrize(("mean_running", "serious"), [(230.3, False), (230.4, True)])
-def test_nine_tenths_of_max_num_seqs_is_its_limit(mean_running: float, serious: bool) -> None:
-    facts = comparison(summary("paged", mean_running=mean_running))
-    (found,) = (n for n in notices(facts) if n.kind == "Limited by max_num_seqs")
-    assert found.serious is serious
+@pytest.mark.parametrize("limit", ["max_num_seqs", "max_num_batched_tokens"])
+@pytest.mark.parametrize(("share", "serious"), [(0.2499, False), (0.25, True)])
+def test_a_limit_that_many_waited_for_is_serious(limit: str, share: float, serious: bool) -> None:
+    facts = comparison(summary("paged", waiting_shares=NOBODY | {limit: share}))
+    found = {n.kind: n.serious for n in notices(facts) if n.kind.startswith("Limited by")}
+    assert found.pop(f"Limited by {limit}") is serious
+    assert list(found.values()) == [False]
+
+
+def test_where_nobody_waited_nothing_is_listed() -> None:
+    facts = comparison(summary("paged", waiting_shares=NOBODY | {"memory": 0.0099}))
+    assert texts(facts)["Next in line waited, of the loaded window"] == "nobody waited for room"
 
 
 def test_clipping_says_who_shortened_what() -> None:
