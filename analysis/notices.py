@@ -6,12 +6,14 @@ from typing import Any
 
 from kvtwin.sim.requests import EXCEEDS_POOL
 
-from .definitions import DEPENDS_ON_STEP_TIMES
+from .definitions import DEPENDS_ON_STEP_TIMES, NS_PER_S
 from .verdict import percent
 from .waiting import waiting_text
 
 # Share of the loaded window from which waiting for a limit of the engine, not for memory, is worth a look.
 OFTEN = 0.25
+# And from which mean running says more of idle time than of how many run together.
+LONG_IDLE = 0.05
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ def notices(result: Mapping[str, Any]) -> list[Notice]:
             saturated=trace["saturated"],
             closed_loop=trace.get("closed_loop") is not None,
         ),
+        _idle(summaries),
         _waited(summaries),
         _limited(
             summaries,
@@ -64,6 +67,20 @@ def notices(result: Mapping[str, Any]) -> list[Notice]:
         _limited(summaries, "max_num_batched_tokens", lambda _: ""),
         _notice("Uncalibrated", uncalibrated),
     ]
+
+
+def _idle(summaries: Sequence[dict[str, Any]]) -> Notice:
+    """Where mean running is of a time in which for long nobody was there."""
+
+    def text(summary: dict[str, Any]) -> str:
+        share = percent(summary["idle_ns"] / summary["loaded_end_ns"])
+        return (
+            f"no request for {summary['idle_ns'] / NS_PER_S:,.1f} s ({share}) of the loaded window; in the rest "
+            f"{summary['busy_mean_running']:.1f} run on average, not {summary['mean_running']:.1f}"
+        )
+
+    told = [s | {"idle": s["idle_ns"] > LONG_IDLE * s["loaded_end_ns"]} for s in summaries]
+    return _notice("Idle", _by_policy(told, "idle", text))
 
 
 def _waited(summaries: Sequence[dict[str, Any]]) -> Notice:

@@ -124,8 +124,7 @@ class Scheduler:
     def _foresee_refusal(self, plan: Plan) -> None:
         """Nobody is admitted in a step that preempts. If the next one will turn the head away too, say so already.
 
-        Then the steps behind this one need no decision. Growths, which are all that happens in between, leave no more
-        room than there is now.
+        Then the steps behind this one need no decision: growths, all that happens in between, leave no more room.
         """
         allocator, head, budget = self.allocator, self.queue.head(), self._token_budget()
         undecided = plan.chunks or self._chunking is not None or allocator.moved_slots
@@ -163,9 +162,8 @@ class Scheduler:
 
     def _token_budget(self) -> int:
         """Prompt tokens that a step may compute beside its decodes."""
-        if self._chunked:
-            return self.limits.max_num_batched_tokens - self._num_decoding
-        return UNLIMITED
+        budget = self.limits.max_num_batched_tokens - self._num_decoding
+        return budget if self._chunked else UNLIMITED
 
     def _prefill(self, plan: Plan, preempted: bool, now_ns: int) -> bool:
         """Chunks for the budget that decodes leave: the prompt in progress, then the queue. True after a preemption."""
@@ -231,16 +229,18 @@ class Scheduler:
             asked_slots += asked
             granted_slots += seq.granted_slots
             seq = queue.head()
-        self._blocked, is_full = seq is not None, len(running) == self._max_num_seqs
-        self._waits_for = MAX_NUM_SEQS if is_full else MAX_NUM_BATCHED_TOKENS
-        if self._refused is not None:
-            self._waits_for = MEMORY
-        if self._whole_batch and serial == first_serial:
-            self._waits_for = BATCH
-        # With the whole prompt asked for, or the number of sequences at its limit, a larger budget is of no use.
-        self._refusal_stands = not self._whole_batch and (
-            is_full or (self._refused is not None and self._refused[1] == self._refused[0].known)
-        )
+        self._blocked = seq is not None
+        if seq is not None:
+            is_full, refused = len(running) == self._max_num_seqs, self._refused
+            self._waits_for = MAX_NUM_SEQS if is_full else MAX_NUM_BATCHED_TOKENS
+            if refused is not None:
+                self._waits_for = MEMORY
+            if self._whole_batch and serial == first_serial:
+                self._waits_for = BATCH
+            # With the whole prompt asked for, or the number of sequences at its limit, a larger budget is of no use.
+            self._refusal_stands = not self._whole_batch and (
+                is_full or (refused is not None and refused[1] == seq.known)
+            )
         if serial > first_serial:
             now_ns, ledger = plan.start_ns, self.ledger
             self._num_admissions = serial

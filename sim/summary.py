@@ -51,6 +51,7 @@ def summarize(
     whole = dict(zip(FIELDS, recorder.whole, strict=True))
     assert recorder.loaded is not None, "the recorder has not been told that the run is over"
     loaded = dict(zip(FIELDS, recorder.loaded, strict=True))
+    busy_ns = loaded["duration_ns"] - loaded["idle"]
     finished = np.array(requests.accepted, dtype=np.int64)
     longest_output = np.array(requests.longest_output_tokens, dtype=np.int64)[finished]
     arrival = np.array(requests.arrival_ns, dtype=np.int64)
@@ -84,6 +85,8 @@ def summarize(
         "num_prefill_tokens": whole["num_prefill_tokens"],
         "num_decode_tokens": whole["num_decode_tokens"],
         "mean_running": loaded["running"] / loaded["duration_ns"] if loaded["duration_ns"] else 0.0,
+        "idle_ns": loaded["idle"],
+        "busy_mean_running": loaded["running"] / busy_ns if busy_ns else 0.0,
         "waiting_shares": {
             reason: loaded[f"waits_for_{reason}"] / loaded["duration_ns"]
             if loaded["duration_ns"]

@@ -52,6 +52,8 @@ def summary(policy: str, /, **changed: Any) -> dict[str, Any]:
         "moved_slots": 0,
         "peak_used_share": 0.96,
         "mean_running": MEAN_RUNNING[policy],
+        "idle_ns": 0,
+        "busy_mean_running": MEAN_RUNNING[policy],
         "waiting_shares": {
             "memory": 0.9,
             "max_num_seqs": 0.05,

@@ -227,15 +227,20 @@ def test_facts_line_by_line() -> None:
 def test_every_notice_counts_its_own_kind() -> None:
     causes = ("memory", "max_num_seqs", "max_num_batched_tokens", "batch")
     shares = dict(zip(causes, (0.02, 0.43, 0.31, 0.17), strict=True))
-    made = distinct_summary("one", mean_running=250.0, waiting_shares=shares)
+    idle = {"idle_ns": 1_400_000_000, "busy_mean_running": 416.67}
+    made = distinct_summary("one", mean_running=250.0, waiting_shares=shares, **idle)
     result = facts(made, skipped={"no output": 11})
-    assert [(notice.kind, notice.text) for notice in notices(result)][:7] == [
+    assert [(notice.kind, notice.text) for notice in notices(result)][:8] == [
         ("Rejected", "one: 14 of 97 requests"),
         ("Clipped", "one: 5 of 97 requests"),
         ("Skipped", "11 rows of the trace: no output"),
         (
             "Overloaded",
             "queue still growing at the last arrival (by uncalibrated step times); one: 37 waiting",
+        ),
+        (
+            "Idle",
+            "one: no request for 1.4 s (40.0 %) of the loaded window; in the rest 416.7 run on average, not 250.0",
         ),
         (
             "Next in line waited, of the loaded window",

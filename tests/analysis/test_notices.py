@@ -37,6 +37,7 @@ def test_notices_name_policies_and_numbers() -> None:
         "Skipped": "5 rows of the trace: no output",
         "Overloaded": "queue still growing at the last arrival (by uncalibrated step times); "
         "paged: 1,234 waiting",
+        "Idle": "none",
         "Next in line waited, of the loaded window": "orca-max: for memory 90.0 %, --max-num-seqs 5.0 %; "
         "paged: for --max-num-seqs 70.0 %, memory 20.0 %",
         "Limited by max_num_seqs": "paged: 70.0 % of the loaded window, 230.4 of 256 run on average",
@@ -58,6 +59,18 @@ def test_what_groups_of_layers_needed_is_told_in_blocks() -> None:
     longer = rejection | {"reason": "prompt is not below max_model_len"}
     found = summary("paged", rejections=[longer], **grouped)
     assert texts(comparison(found))["Rejected"].endswith("max_model_len: 66,080, limit 63,840")
+
+
+@pytest.mark.parametrize(("idle_ns", "serious"), [(100_000_000, False), (100_000_001, True)])
+def test_mean_running_is_told_apart_from_idle_time(idle_ns: int, serious: bool) -> None:
+    """Of a loaded window of 2 s."""
+    facts = comparison(summary("paged", mean_running=3.04, busy_mean_running=3.2, idle_ns=idle_ns))
+    (found,) = (notice for notice in notices(facts) if notice.kind == "Idle")
+    assert found.serious is serious
+    if serious:
+        assert found.text == (
+            "paged: no request for 0.1 s (5.0 %) of the loaded window; in the rest 3.2 run on average, not 3.0"
+        )
 
 
 def test_calls_that_came_after_a_rejected_one_are_counted() -> None:

@@ -72,6 +72,18 @@ def test_for_nothing(policy: str, tmp_path: Path) -> None:
     assert shares(policy, tmp_path, requests, num_slots=100) == {}
 
 
+@pytest.mark.parametrize("policy", ["static", *POLICIES])
+def test_idle_time_is_not_counted_as_running(policy: str, tmp_path: Path) -> None:
+    """Three steps with one request, seven without any, and one with two; then nobody is to come."""
+    requests = [(0, 3, 3), (10 * STEP_NS, 3, 1), (10 * STEP_NS, 3, 2), (11 * STEP_NS, 3, 2)]
+    found = run(policy, requests, tmp_path, 201, max_model_len=50, watermark=0.0).summary
+    late = 1 if policy == "static" else 0  # the last one is no part of the batch of those before it
+    assert found["loaded_end_ns"] == (11 + late) * STEP_NS
+    assert found["idle_ns"] == 7 * STEP_NS
+    assert found["mean_running"] == (3 + 2 + late) / (11 + late)
+    assert found["busy_mean_running"] == (3 + 2 + late) / (4 + late)
+
+
 def test_a_group_on_the_host_waits_for_memory(tmp_path: Path) -> None:
     """Two of two samples each outgrow the pool: the later one is swapped out, and nobody else is in line."""
     requests = [(0, 4, 6), (0, 4, 6)]
