@@ -73,7 +73,7 @@ class Scheduler:
         num_waiting = self.queue.advance(now_ns)
         if not num_waiting and not self.running:
             return None
-        allocator = self.allocator
+        allocator, ledger = self.allocator, self.ledger
         if self._log is not None:
             self._log.step = self.step
         growers = self._growth.due(self.step)
@@ -89,21 +89,21 @@ class Scheduler:
             self._foresee_refusal(plan)
             self._waits_for = MEMORY
         waits_for = self._waits_for if waits else None
-        if waits_for is not self.ledger.waits_for:
-            self.ledger.wait_for(waits_for, now_ns)
+        if waits_for is not ledger.waits_for:
+            ledger.wait_for(waits_for, now_ns)
         external_slots = 0 if self._refused is None else allocator.unusable_slots(*self._refused)
         if self._reuses_prefixes:
-            self.ledger.set_cached(allocator.num_cached_slots(), now_ns)
-        self.ledger.set_free(allocator.num_free_slots(), external_slots, now_ns)
+            ledger.set_cached(allocator.num_cached_slots(), now_ns)
+        ledger.set_free(allocator.num_free_slots(), external_slots, now_ns)
         if allocator.moved_slots:
             plan.moved_slots = allocator.moved_slots
             # Sources of moves stay granted until the step commits.
             pending = allocator.pending_slots
-            self.ledger.change(pending, pending, pending, now_ns)
+            ledger.change(pending, pending, pending, now_ns)
         elif not self._kept:
             decoding = (seq for seq in self.running.values() if seq.decoding)
             plan.recompute(seq.committed(self.step) + 1 for seq in decoding)
-            self.ledger.recomputed_tokens += self._context
+            ledger.recomputed_tokens += self._context
         elif not preempted or self._blocked:
             self._look_ahead(plan, waits)
         return plan
@@ -162,8 +162,9 @@ class Scheduler:
 
     def _token_budget(self) -> int:
         """Prompt tokens that a step may compute beside its decodes."""
-        budget = self.limits.max_num_batched_tokens - self._num_decoding
-        return budget if self._chunked else UNLIMITED
+        if self._chunked:
+            return self.limits.max_num_batched_tokens - self._num_decoding
+        return UNLIMITED
 
     def _prefill(self, plan: Plan, preempted: bool, now_ns: int) -> bool:
         """Chunks for the budget that decodes leave: the prompt in progress, then the queue. True after a preemption."""
@@ -232,9 +233,8 @@ class Scheduler:
         self._blocked = seq is not None
         if seq is not None:
             is_full, refused = len(running) == self._max_num_seqs, self._refused
-            self._waits_for = MAX_NUM_SEQS if is_full else MAX_NUM_BATCHED_TOKENS
-            if refused is not None:
-                self._waits_for = MEMORY
+            limit = MAX_NUM_SEQS if is_full else MAX_NUM_BATCHED_TOKENS
+            self._waits_for = limit if refused is None else MEMORY
             if self._whole_batch and serial == first_serial:
                 self._waits_for = BATCH
             # With the whole prompt asked for, or the number of sequences at its limit, a larger budget is of no use.
