@@ -135,6 +135,7 @@ def test_sequences_are_held_against_max_num_seqs_not_requests() -> None:
             "paged",
             mean_running=12.0,
             sharing={"mean_running_sequences": 240.0},
+            waiting_shares=NOBODY | {"max_num_seqs": 0.7},
         )
     )
     assert "240.0 of 256" in texts(facts)["Limited by max_num_seqs"]
