@@ -1,6 +1,5 @@
 """What `kvtwin size` says, for people at a terminal."""
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -62,12 +61,17 @@ def verdict(facts: Facts) -> str:
     mix, limit = facts["lengths"], _replicas(facts, setting["max_num_seqs"])
     if mix is not None and mix["num_running"] > limit:
         fits += (
-            f"; there is memory for {math.floor(mix['num_running']):,} of {mix['name']} at a time, "
+            f"; there is memory for {_running(mix)} of {mix['name']} at a time, "
             f"max_num_seqs stops at {limit:,}"
         )
     elif mix is not None:
-        fits += f", or about {math.floor(mix['num_running']):,} of {mix['name']} at a time"
+        fits += f", or about {_running(mix)} of {mix['name']} at a time"
     return f"{fits}{contradiction}."
+
+
+def _running(mix: Facts) -> str:
+    """A mean, in the form in which every sentence has it."""
+    return f"{mix['num_running']:,.1f}"
 
 
 def _remedy(facts: Facts) -> str:
@@ -170,7 +174,7 @@ def _answers(facts: Facts) -> Iterator[str]:
             f"{mix['num_rejected']:,} rejected, {mix['num_too_long']:,} too long for the pool"
         )
         yield (
-            f"  {mix['num_running']:,.1f} run at a time if memory is taken as it is needed, "
+            f"  {_running(mix)} run at a time if memory is taken as it is needed, "
             f"{mix['num_running_reserved']:,.1f} if each takes at its start what it holds at its end; "
             f"{mix['mean_resident_tokens']:,.0f} tokens each, mean over decode steps"
         )

@@ -223,3 +223,17 @@ def test_mistakes_get_one_line(
     capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
 ) -> None:
     assert said in refused(capsys, *arguments)
+
+
+@pytest.mark.parametrize("max_num_seqs", ["2", "1024"])
+def test_requests_at_a_time_are_one_number_in_every_sentence(
+    capsys: pytest.CaptureFixture[str], max_num_seqs: str
+) -> None:
+    """Whether memory or max_num_seqs holds them: 92.0 is not 91 some lines below."""
+    asked = [*LLAMA, "--lengths", "mean:1000,301", "--max-num-seqs", max_num_seqs]
+    found = facts(capsys, *asked)["lengths"]["num_running"]
+    assert found % 1 > 0.05
+    told = f"{found:,.1f}"
+    _, out, _ = invoke(capsys, *asked)
+    assert f"  {told} run at a time" in out
+    assert f" {told} of mean:1000,301 at a time" in out.splitlines()[-1]
