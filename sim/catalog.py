@@ -8,10 +8,29 @@ from typing import Any
 
 from kvtwin.traces import UserError
 
-from .checkpoint import model_from_config
+from .checkpoint import model_from_config, quantize
 from .model import ModelSpec
 from .names import did_you_mean, name_key, name_parts
 
+# How files name what their weights were quantised to, and what `--quantization` calls it.
+_QUANTIZED_SUFFIXES = {
+    "fp8": "fp8",
+    "fp8-dynamic": "fp8",
+    "fp8-block": "fp8-block",
+    "int8": "int8",
+    "w8a8": "int8",
+    "quantized-w8a8": "int8",
+    "awq": "awq",
+    "awq-int4": "awq",
+    "gptq": "gptq",
+    "gptq-int4": "gptq",
+    "int4": "w4a16",
+    "w4a16": "w4a16",
+    "quantized-w4a16": "w4a16",
+    "mxfp4": "mxfp4",
+    "nvfp4": "nvfp4",
+    "bnb-4bit": "bitsandbytes",
+}
 _OTHER_GPUS = "; for others `kvtwin size` takes --gpu-memory-gib"
 
 
@@ -93,9 +112,18 @@ def find_model(name: str) -> ModelSpec:
     """The model of that name or alias, without regard to case, separators and organisation.
 
     A variant is found by its own name. Leading parts are enough where only one row has them. Raises
-    UserError for unknown and ambiguous names.
+    UserError for unknown and ambiguous names; one of a known model's quantised files is told apart.
     """
-    return _model(_find("model", name))
+    try:
+        return _model(_find("model", name))
+    except UserError:
+        if (meant := _quantized(name)) is None:
+            raise
+        model, quantization = meant
+        raise UserError(
+            f"--model {name} is not in the catalogue, which has models as they are first shipped; use "
+            f"--model {model.lower()} --quantization {quantization}"
+        ) from None
 
 
 def find_gpu(name: str) -> GpuSpec:
@@ -144,6 +172,22 @@ def _find(flag: str, name: str, otherwise: str = "") -> str:
     raise UserError(
         f"--{flag} {name} is not in the catalogue{hint}; known are: {', '.join(rows)}{otherwise}"
     )
+
+
+def _quantized(name: str) -> tuple[str, str] | None:
+    """The catalogue's name of a model and the quantization that `name` asks for, if it is known and can be made so."""
+    parts = name_parts(name)
+    for cut in range(1, len(parts)):
+        quantization = _QUANTIZED_SUFFIXES.get("-".join(parts[cut:]))
+        if quantization is None:
+            continue
+        try:
+            known = _find("model", "-".join(parts[:cut]))
+            quantize(_model(known), quantization)
+        except UserError:  # unknown, ambiguous, or shipped quantised
+            continue
+        return known, quantization
+    return None
 
 
 def _starts_with(parts: list[str], key: str) -> bool:
