@@ -19,9 +19,15 @@ from .waiting import held_by
 
 
 def compare_policies(
-    trace: Trace, config: RunConfig, names: Sequence[str], out: Path, *, paranoid: bool
+    trace: Trace,
+    config: RunConfig,
+    names: Sequence[str],
+    out: Path,
+    *,
+    notes: Sequence[str],
+    paranoid: bool,
 ) -> dict[str, Any]:
-    """Run each policy into its directory in `out`; return the object of comparison.json.
+    """Run each policy into its directory in `out`; return the object of comparison.json, which gets `notes`, too.
 
     Raises:
         UserError: a policy cannot run under `config`.
@@ -33,15 +39,15 @@ def compare_policies(
     jobs += single_request_jobs(config, out)
     # What draws the figures takes as long to load as a policy takes to run.
     summaries = simulate_all(jobs, lambda: import_module("kvtwin.analysis.report"))[: len(names)]
-    return comparison(config, trace, summaries)
+    return comparison(config, trace, summaries, notes)
 
 
 def comparison(
-    config: RunConfig, trace: Trace, summaries: Sequence[dict[str, Any]]
+    config: RunConfig, trace: Trace, summaries: Sequence[dict[str, Any]], notes: Sequence[str]
 ) -> dict[str, Any]:
     """Everything that a comparison found, as comparison.json holds it; no times, hosts or paths."""
     names = [summary["policy"] for summary in summaries]
-    facts = gather_facts(config, trace, names)
+    facts = gather_facts(config, trace, names, notes)
     del facts["config"]["policy"]
     calibrated = all(summary["calibrated"] for summary in summaries)
     return {

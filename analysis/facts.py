@@ -38,11 +38,13 @@ ONE_SEQUENCE = (
 TIME_UNITS = ((10**9, "s"), (10**6, "ms"), (10**3, "us"), (1, "ns"))
 
 
-def gather_facts(config: RunConfig, trace: Trace, policies: Sequence[str] = ()) -> dict[str, Any]:
+def gather_facts(
+    config: RunConfig, trace: Trace, policies: Sequence[str] = (), notes: Sequence[str] = ()
+) -> dict[str, Any]:
     """Configuration, pool, notes and trace as JSON types; no times, hosts or paths.
 
-    The pool is that of `config.policy`, or of one of `policies` whose blocks are of all layers, if any is: all pools
-    have the same bytes.
+    `notes`: further ones. The pool is that of `config.policy`, or of one of `policies` whose blocks are of all layers,
+    if any is: all pools have the same bytes.
 
     Raises:
         UserError: the pool has no room, the coefficients file is bad, or a closed loop has no sessions.
@@ -63,6 +65,7 @@ def gather_facts(config: RunConfig, trace: Trace, policies: Sequence[str] = ()) 
             *_priority_notes(config, trace),
             *unread_notes(config, policies or [config.policy]),
             *_session_notes(trace, loop),
+            *notes,
         ],
         "trace": {
             "name": trace.name,

@@ -4,9 +4,10 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from kvtwin.sim import RunConfig
+from kvtwin.sim import RunConfig, read_settings
 from kvtwin.traces import Trace, UserError, scan_trace, synthesize
 
+from .limit_notes import limit_notes
 from .options import Inputs
 from .trace_flags import read_trace
 
@@ -41,10 +42,11 @@ REFERENCE_WORKLOAD = "sharegpt-like"
 REFERENCE_NUM_REQUESTS = 2000
 
 
-def load_config(inputs: Inputs, policy: str | None) -> RunConfig:
+def load_config(inputs: Inputs, policy: str | None) -> tuple[RunConfig, list[str]]:
     """The configuration that `inputs` ask for; the reference setting where they name no machine.
 
-    `policy` None leaves it to the configuration file or the default.
+    With it come sentences on defaults that an engine on that machine would not take. `policy` None leaves it to the
+    configuration file or the default.
 
     Raises:
         UserError: the trace is no file, a value is out of range, or a trace comes without model
@@ -68,7 +70,9 @@ def load_config(inputs: Inputs, policy: str | None) -> RunConfig:
         if {"num_gpu_blocks_override", "gpu_memory_utilization"} & flags.keys():
             flags["kv_cache_memory_bytes"] = inputs.kv_cache_memory_bytes
     others = (vars(inputs).keys() - names) | _OF_VERBS
-    return RunConfig.from_toml(inputs.config, others, policy=policy, **flags)
+    settings = read_settings(inputs.config, others, policy=policy, **flags)
+    config = RunConfig.from_settings(settings)
+    return config, [] if unnamed else limit_notes(config, settings)
 
 
 def load_trace(inputs: Inputs, seed: int) -> Trace:

@@ -53,10 +53,11 @@ def validate_policies(
     depth: Depth,
     out: Path,
     *,
+    notes: Sequence[str],
     paranoid: bool,
     each: Callable[[PolicyValidation], None] = lambda _: None,
 ) -> Validation:
-    """Everything of validation.json, which is written to `out` with all run directories.
+    """Everything of validation.json, `notes` among it, which is written to `out` with all run directories.
 
     `each` gets the part of a policy as soon as it is complete.
 
@@ -111,18 +112,19 @@ def validate_policies(
         )
         each(parts[-1])
     cost = load_cost(config)
-    notes = [
+    said = [
         SCOPE,
         *trace.notes,
         *_windows(shape.windows),
         *map(_all_rejected, idle),
         *_rejected(foresights.values()),
         *cost.notes,
+        *notes,
     ]
     if backend.device == "cpu":
-        notes.append(NO_GPU)
+        said.append(NO_GPU)
     if backend.name == "triton-interpret":
-        notes.append(INTERPRETED)
+        said.append(INTERPRETED)
     validation = Validation(
         command=typed_command(),
         device=device_name(backend.device),
@@ -133,7 +135,7 @@ def validate_policies(
         prediction_sha256=sha256,
         policies=tuple(parts),
         not_executed=tuple(summary["policy"] for summary in idle),
-        notes=tuple(notes),
+        notes=tuple(said),
     )
     validation.save(out / VALIDATION_JSON)
     return validation

@@ -5,7 +5,7 @@ from .block_groups import BlockGroups
 from .catalog import GpuSpec, find_gpu, find_model
 from .checkpoint import quantize, read_model
 from .closed_loop import closed_loop_waits, loop_counts
-from .config import RunConfig
+from .config import RunConfig, read_settings
 from .cost import CostModel, CostTerm, load_cost
 from .model import ModelSpec, WeightPart
 from .policies.base import Allocator
@@ -43,6 +43,7 @@ __all__ = [
     "policy_settings",
     "quantize",
     "read_model",
+    "read_settings",
     "simulate",
     "size_pool",
 ]

@@ -5,7 +5,7 @@ import functools
 import hashlib
 import re
 import tomllib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -126,17 +126,17 @@ class RunConfig:
 
         Overrides go before the file's values unless they are None. Path None: overrides alone. A
         relative cost file is looked for beside the configuration file. `flags`: names that are flags but no fields,
-        for the message where a file has one. Where only `max_num_batched_tokens` is given, `max_num_seqs` is not
-        above it. Raises UserError naming file, line and key.
+        for the message where a file has one. Raises UserError naming file, line and key.
         """
-        values = {} if path is None else _read(Path(path), flags)
-        values |= {name: value for name, value in overrides.items() if value is not None}
-        for name in ("model", "gpu"):
-            if name not in values:
-                where = "" if path is None else f" and no key {name} in {path}"
-                raise UserError(
-                    f"no {flag_of(name)} given{where}; give one, e.g. {_EXAMPLES[name]}"
-                )
+        return cls.from_settings(read_settings(path, flags, **overrides))
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> "RunConfig":
+        """The configuration of what `read_settings` found, and defaults.
+
+        Where only `max_num_batched_tokens` is given, `max_num_seqs` is not above it.
+        """
+        values = dict(settings)
         num_tokens = values.get("max_num_batched_tokens")
         if num_tokens is not None and num_tokens > 0:  # vLLM lowers its default likewise
             values.setdefault("max_num_seqs", min(cls.max_num_seqs, num_tokens))
@@ -174,6 +174,19 @@ class RunConfig:
 
 _EXAMPLES = {"model": "--model opt-13b", "gpu": "--gpu a100-40gb"}
 _FIELDS = {field.name: field.type for field in dataclasses.fields(RunConfig)}
+
+
+def read_settings(
+    path: str | Path | None, flags: Collection[str] = (), **overrides: Any
+) -> dict[str, Any]:
+    """What is said of a configuration, by field: see `RunConfig.from_toml`."""
+    values = {} if path is None else _read(Path(path), flags)
+    values |= {name: value for name, value in overrides.items() if value is not None}
+    for name in ("model", "gpu"):
+        if name not in values:
+            where = "" if path is None else f" and no key {name} in {path}"
+            raise UserError(f"no {flag_of(name)} given{where}; give one, e.g. {_EXAMPLES[name]}")
+    return values
 
 
 def read_user_file(path: Path, flag: str) -> bytes:

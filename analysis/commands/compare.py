@@ -43,11 +43,13 @@ def compare(
 
     default = GENERATED_POLICIES if inputs.trace is None else TRACE_POLICIES
     names = parse_policies(policies or default)
-    config = load_config(inputs, policy=None)
+    config, notes = load_config(inputs, policy=None)
     check_output_dir(out, force=force)
     trace = load_trace(inputs, config.seed)
     with replacing(out, force=force) as staging:
-        result = compare_policies(trace, config, names, staging, paranoid=inputs.paranoid)
+        result = compare_policies(
+            trace, config, names, staging, notes=notes, paranoid=inputs.paranoid
+        )
         from ..report import write_report  # loaded by now, while the policies ran
 
         write_report(result, staging)

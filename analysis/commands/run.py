@@ -61,7 +61,7 @@ def run(
     without_pandas()
     if policy is not None:
         check_policy(policy)
-    config = load_config(inputs, policy=policy)
+    config, notes = load_config(inputs, policy=policy)
     check_output_dir(out, force=force)
     trace = load_trace(inputs, config.seed)
     with replacing(out, force=force) as staging:
@@ -80,7 +80,7 @@ def run(
             summary = execute_run(
                 trace, config, flags, staging, real_time=real_time, paranoid=inputs.paranoid
             )
-    facts = gather_facts(config, trace)
+    facts = gather_facts(config, trace, notes=notes)
     if flags.device is not None:
         from ..execution import executed_facts
 

@@ -43,7 +43,7 @@ def validate(
     from ..setting import load_config, load_trace
 
     names = parse_policies(policies)
-    config = load_config(inputs, policy=None)
+    config, notes = load_config(inputs, policy=None)
     check_output_dir(out, force=force)
     with opened_backend(flags) as backend, replacing(out, force=force) as staging:
         from kvtwin.gpu.twin.validate import Depth
@@ -64,6 +64,7 @@ def validate(
             backend,
             Depth(audit_steps, output_steps, output_rows),
             staging,
+            notes=notes,
             paranoid=inputs.paranoid,
             each=show,
         )

@@ -24,7 +24,7 @@ def trace_path(tmp_path: Path) -> Path:
 
 
 def test_nothing_said_is_the_reference_setting() -> None:
-    config = load_config(Inputs(), policy=None)
+    config, _ = load_config(Inputs(), policy=None)
     pool = size_pool(config)
     assert (config.model, pool.num_blocks, pool.num_slots) == ("OPT-13B", 983, 15_728)
     assert (pool.max_model_len, config.watermark) == (2048, 0.01)
@@ -34,7 +34,7 @@ def test_nothing_said_is_the_reference_setting() -> None:
 
 def test_a_workload_alone_keeps_the_reference_setting() -> None:
     inputs = Inputs(workload="alpaca-like", num_requests=10, rate=4.0)
-    assert size_pool(load_config(inputs, policy=None)).num_slots == 15_728
+    assert size_pool(load_config(inputs, policy=None)[0]).num_slots == 15_728
     trace = load_trace(inputs, 0)
     assert (trace.name, trace.num_requests, trace.saturated) == ("alpaca-like", 10, False)
 
@@ -49,16 +49,16 @@ def test_a_workload_alone_keeps_the_reference_setting() -> None:
     ],
 )
 def test_flags_go_before_the_reference_pool(flags: dict[str, Any], num_slots: int) -> None:
-    assert size_pool(load_config(Inputs(**flags), policy=None)).num_slots == num_slots
+    assert size_pool(load_config(Inputs(**flags), policy=None)[0]).num_slots == num_slots
 
 
 def test_a_utilization_sizes_the_pool_from_the_gpu() -> None:
-    config = load_config(Inputs(gpu_memory_utilization=0.8), policy=None)
+    config, _ = load_config(Inputs(gpu_memory_utilization=0.8), policy=None)
     assert config.kv_cache_memory_bytes is None
 
 
 def test_a_model_and_a_gpu_size_the_pool() -> None:
-    config = load_config(Inputs(model="llama-3.1-8b", gpu="h100"), policy="paged")
+    config, _ = load_config(Inputs(model="llama-3.1-8b", gpu="h100"), policy="paged")
     assert (config.kv_cache_memory_bytes, config.max_model_len, config.watermark) == (
         None,
         None,
@@ -100,7 +100,7 @@ def test_a_path_that_is_no_file_is_said_before_a_missing_model(tmp_path: Path) -
 def test_a_configuration_file_is_the_whole_setting(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     path.write_text('model = "opt-13b"\ngpu = "a100-40gb"\nblock-size = 8\nseed = 3\n')
-    config = load_config(Inputs(config=path, seed=4), policy="orca-max")
+    config, _ = load_config(Inputs(config=path, seed=4), policy="orca-max")
     assert (config.block_size, config.seed, config.policy) == (8, 4, "orca-max")
     assert config.kv_cache_memory_bytes is None
 
@@ -159,7 +159,7 @@ def test_help_gives_the_defaults_of_the_configuration() -> None:
 
 def test_help_describes_the_reference_setting() -> None:
     inputs = Inputs()
-    config = load_config(inputs, policy=None)
+    config, _ = load_config(inputs, policy=None)
     pool, trace = size_pool(config), load_trace(inputs, 0)
     assert config.constant_cost_ns is not None
     assert config.kv_cache_memory_bytes is not None
@@ -176,7 +176,7 @@ def test_help_describes_the_reference_setting() -> None:
 
 
 def header(inputs: Inputs) -> list[str]:
-    config = load_config(inputs, policy=None)
+    config, _ = load_config(inputs, policy=None)
     return header_lines(gather_facts(config, load_trace(inputs, config.seed)))
 
 
@@ -188,7 +188,7 @@ def test_several_sequences_are_named_and_explained(
     fields: dict[str, int], shown: str | None
 ) -> None:
     inputs = Inputs(num_requests=2, **fields)
-    config = load_config(inputs, policy="paged")
+    config, _ = load_config(inputs, policy="paged")
     facts = gather_facts(config, load_trace(inputs, config.seed))
     options = header_lines(facts)[-1]
     assert any("every other policy gives it one sequence" in note for note in facts["notes"]) == (
@@ -200,7 +200,7 @@ def test_several_sequences_are_named_and_explained(
 def test_options_that_nobody_reads_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def said(policies: tuple[str, ...], **fields: Any) -> list[str]:
         inputs = Inputs(num_requests=2, **fields)
-        config = load_config(inputs, policy=None)
+        config, _ = load_config(inputs, policy=None)
         facts = gather_facts(config, load_trace(inputs, config.seed), policies)
         return [note for note in facts["notes"] if "no effect" in note]
 
@@ -222,7 +222,7 @@ def test_the_pool_is_shown_in_blocks_of_all_layers_if_any_policy_has_them() -> N
     inputs = Inputs(model="gemma-3-27b", gpu="h100", num_gpu_blocks_override=7000, num_requests=2)
 
     def shown(*policies: str) -> tuple[int, int]:
-        config = load_config(inputs, policy=None)
+        config, _ = load_config(inputs, policy=None)
         pool = gather_facts(config, load_trace(inputs, config.seed), policies)["pool"]
         return pool["num_blocks"], len(pool["groups"]["windows"])
 
@@ -234,7 +234,7 @@ def test_priorities_that_no_trace_gives_are_said_to_be_equal(tmp_path: Path) -> 
     def said(path: Path | None, rule: str) -> bool:
         machine = {"model": "opt-13b", "gpu": "a100-40gb"} if path else {}
         inputs = Inputs(trace=path, num_requests=2, scheduling_policy=rule, **machine)
-        facts = gather_facts(load_config(inputs, policy="vllm-v1"), load_trace(inputs, seed=0))
+        facts = gather_facts(load_config(inputs, policy="vllm-v1")[0], load_trace(inputs, seed=0))
         return any("equally urgent" in note for note in facts["notes"])
 
     trace = synthesize("sharegpt-like", 2, 1)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
+from ...catalog import GpuMemory
 from ..accounting import Accounting, SizedPool
 from ..bisect import largest_that
 from ..deployment import Deployment
@@ -125,10 +126,11 @@ class Vllm(Accounting):
         return 0.92
 
     def default_max_num_seqs(self, deployment: Deployment) -> int:
-        return _step_limits(deployment)[1]
+        """Not above the tokens of a step (`engine/arg_utils.py`)."""
+        return min(step_limits(deployment.gpu)[1], self.max_num_batched_tokens(deployment))
 
     def default_max_num_batched_tokens(self, deployment: Deployment) -> int:
-        return _step_limits(deployment)[0]
+        return step_limits(deployment.gpu)[0]
 
     def memory_terms(self, deployment: Deployment, stage: int) -> tuple[Term, ...]:
         """The profiling run samples for min(requests, tokens) of a step."""
@@ -172,10 +174,10 @@ class Vllm(Accounting):
         return group_layers(layer_specs(deployment), hybrid=self.hybrid and not chunked)
 
 
-def _step_limits(deployment: Deployment) -> tuple[int, int]:
-    """(tokens, requests) in a step."""
-    memory_bytes = deployment.gpu.memory_bytes
-    if "a100" in deployment.gpu.name.lower():
+def step_limits(gpu: GpuMemory) -> tuple[int, int]:
+    """(tokens, requests) in a step of `vllm serve` on `gpu` where nothing is said: STEP_LIMITS."""
+    memory_bytes = gpu.memory_bytes
+    if "a100" in gpu.name.lower():
         memory_bytes = 0
     return next((tokens, seqs) for least, tokens, seqs in STEP_LIMITS if memory_bytes >= least)
 
