@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kvtwin.sim import BlockGroups, Policy
+from kvtwin.sim import Allocator, BlockGroups, Policy
 from kvtwin.sim.decisions import Decisions
 
 from ..arguments.swaps import SwapMove
@@ -15,6 +15,7 @@ from ..check import Backend
 from .batch import Batch, Int32, Int64
 from .clock import timed_ns
 from .group_tables import GroupTables
+from .log_gaps import unlogged_free, unlogged_grant
 from .pool import DevicePool, HostPool
 from .tables import BlockTables, Key, table_key
 
@@ -40,6 +41,7 @@ class DecisionFollower:
     ) -> None:
         """`groups`: of layers, that have tables of their own; `pool` has a token in one slot of its block, whatever
         the policy's unit. `inherit`: told when a sequence shares what another one of its request has computed.
+        Methods raise UserError where the log of an `Allocator` leaves out a grant or a free.
         """
         self.pool = pool
         self.released: list[
@@ -117,7 +119,12 @@ class DecisionFollower:
 
     def tables_of(self, keys: list[Key], context_lens: Int64) -> Int32:
         """Block tables for these contexts: [num_groups, num_seqs, max_blocks]."""
-        num_blocks = -(-int(context_lens.max(initial=0)) // self._block_slots)
+        needed = -(-context_lens // self._block_slots)
+        if isinstance(self._policy, Allocator):
+            for key, num in zip(keys, needed.tolist(), strict=True):
+                if len(self._tables.of(key)) < num:
+                    raise unlogged_grant(self._policy, key, num)
+        num_blocks = int(needed.max(initial=0))
         return np.stack(
             [
                 self._tables.rows([table_key(key, group) for key in keys], num_blocks)
@@ -164,6 +171,8 @@ class DecisionFollower:
         self._extend(key, first, num, source)
 
     def _extend(self, key: Key, first: int, num: int, source: int) -> None:
+        if isinstance(self._policy, Allocator) and self._num_tables[first : first + num].any():
+            raise unlogged_free(self._policy, key, first, num)
         begin = len(self._tables.of(key)) * self._block_slots
         self._tables.append(key, first, num)
         self._num_tables[first : first + num] += 1

@@ -50,6 +50,17 @@ class Allocator(Policy):
         """
         return 0
 
+    def record(self, action: str, seq: Sequence, first: int, num: int) -> None:
+        """Report a decision about what `seq` holds to `log`, if anybody wants to know.
+
+        `first`, `num`: block ids from there on where a policy has set `block_slots`, else slots. Every slot that a
+        sequence gets is recorded once, in order of position: `grant` at its admission, `extend` later on, and `free`
+        when it comes back. `move` takes all that a sequence has to another place, and `vacate` frees what it left
+        (see `Decisions`). What is executed follows the log alone.
+        """
+        if self.log is not None:
+            self.log.add(action, seq.row, first, num)
+
     @abstractmethod
     def fits(self, seq: Sequence, num_tokens: int, others_running: bool) -> bool:
         """Whether `admit` would succeed now. Changes nothing.
@@ -65,6 +76,7 @@ class Allocator(Policy):
 
         `seq.room`: tokens that fit into it. `seq.asked_slots`: slots the policy asked for. `seq.granted_slots`: slots
         it got, rounding included. `seq.blocks`: the allocator's own, as a list of block ids or first slots.
+        Each run that was taken goes to `record` as a `grant`.
         """
 
     def admit(self, seq: Sequence, num_tokens: int, others_running: bool) -> bool:
@@ -75,7 +87,10 @@ class Allocator(Policy):
         return True
 
     def extend(self, seq: Sequence, num_tokens: int) -> bool:
-        """Make room for the first `num_tokens` tokens of a sequence in prefill; updates the memory fields."""
+        """Make room for the first `num_tokens` tokens of a sequence in prefill; updates the memory fields.
+
+        Each run that was taken goes to `record` as an `extend`.
+        """
         return num_tokens <= seq.room
 
     def grow(self, seqs: Seq[Sequence]) -> int:
@@ -83,6 +98,7 @@ class Allocator(Policy):
 
         In a pool of interchangeable units a sequence may be named more than once.
         Returns how many were served. `asked_slots` and `granted_slots` of a sequence may go stale until `free`.
+        Each run that was taken goes to `record` as an `extend`, or as the `move` of the whole sequence.
         """
         raise AssertionError(
             f"{type(self).__name__} does not grow but was asked to, for {len(seqs)} sequences"
@@ -92,7 +108,8 @@ class Allocator(Policy):
     def free(self, seq: Sequence) -> None:
         """Take everything back. Leaves in `asked_slots` and `granted_slots` what the sequence held until now.
 
-        By then a step has computed what `grant` and `extend` were asked for.
+        By then a step has computed what `grant` and `extend` were asked for. Each run that is given back goes to
+        `record` as a `free`.
         """
 
     def end_step(self) -> None:

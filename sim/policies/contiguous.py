@@ -52,8 +52,7 @@ class Contiguous(Allocator):
         if self._free_lengths.get(behind, 0) >= more:
             self._cut(behind, more)
             self._hold(seq, first, seq.granted_slots + more)
-            if self.log is not None:
-                self.log.add("extend", seq.row, behind, more)
+            self.record("extend", seq, behind, more)
             return True
         target = self._find(seq.granted_slots + more)
         if target is not None:
@@ -93,12 +92,10 @@ class Contiguous(Allocator):
         for seq, target in moves:
             self.moved_slots += seq.granted_slots
             seq.blocks = [target]
-            if self.log is not None:
-                self.log.add("move", seq.row, target, seq.granted_slots)
+            self.record("move", seq, target, seq.granted_slots)
         self._holders = {seq.blocks[0]: seq for seq in self._holders.values()}
         self._hold(grower, grower.blocks[0], grower.granted_slots + more)
-        if self.log is not None:
-            self.log.add("extend", grower.row, sum(self.runs(grower)[-1]) - more, more)
+        self.record("extend", grower, sum(self.runs(grower)[-1]) - more, more)
         self._free_firsts, self._free_lengths = [], {}
         self._add_free(at, self.num_slots - at)
 
@@ -106,14 +103,12 @@ class Contiguous(Allocator):
         first = seq.blocks.pop()
         del self._holders[first]
         self._add_free(first, seq.granted_slots)
-        if self.log is not None:
-            self.log.add("free", seq.row, first, seq.granted_slots)
+        self.record("free", seq, first, seq.granted_slots)
 
     def end_step(self) -> None:
         for first, num, seq in self._sources:
             self._add_free(first, num)
-            if self.log is not None:
-                self.log.add("vacate", seq.row, first, num)
+            self.record("vacate", seq, first, num)
         self._sources.clear()
         super().end_step()
 
@@ -132,8 +127,7 @@ class Contiguous(Allocator):
     def _place(self, seq: Sequence, first: int, num_slots: int, action: str) -> None:
         self._cut(first, num_slots)
         self._hold(seq, first, num_slots)
-        if self.log is not None:
-            self.log.add(action, seq.row, first, num_slots)
+        self.record(action, seq, first, num_slots)
 
     def _hold(self, seq: Sequence, first: int, num_slots: int) -> None:
         self._holders[first] = seq

@@ -45,14 +45,12 @@ class _Orca(Allocator):
         seq.room = seq.asked_slots
         seq.granted_slots = 1 << order
         seq.blocks = [self._buddy.take(order)]
-        if self.log is not None:
-            self.log.add("grant", seq.row, seq.blocks[0], seq.granted_slots)
+        self.record("grant", seq, seq.blocks[0], seq.granted_slots)
 
     def free(self, seq: Sequence) -> None:
         first = seq.blocks.pop()
         self._buddy.give_back(first, Buddy.order_of(seq.granted_slots))
-        if self.log is not None:
-            self.log.add("free", seq.row, first, seq.granted_slots)
+        self.record("free", seq, first, seq.granted_slots)
 
     def num_free_slots(self) -> int:
         return self._buddy.num_free_slots

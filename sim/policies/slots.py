@@ -70,8 +70,7 @@ class Slots(Allocator):
         self._filled[first] = num_tokens
         seq.blocks = [first]
         seq.room = seq.asked_slots = seq.granted_slots = self._place_slots
-        if self.log is not None:
-            self.log.add("grant", seq.row, first, self._place_slots)
+        self.record("grant", seq, first, self._place_slots)
 
     def extend(self, seq: Sequence, num_tokens: int) -> bool:
         self._filled[seq.blocks[0]] = num_tokens
@@ -84,8 +83,7 @@ class Slots(Allocator):
         self._kept[first] = kept  # behind all others: it is the one left latest
         self._num_cached_slots += num_cached
         self._num_free_slots += self._place_slots - num_cached
-        if self.log is not None:
-            self.log.add("free", seq.row, first, self._place_slots)
+        self.record("free", seq, first, self._place_slots)
 
     def num_free_slots(self) -> int:
         # What is left behind the last place is free, too, though it serves nobody.

@@ -32,14 +32,12 @@ class StaticIteration(Allocator):
         first = heapq.heappop(self._free_places) * self._place_slots
         seq.blocks = [first]
         seq.room = seq.asked_slots = seq.granted_slots = self._place_slots
-        if self.log is not None:
-            self.log.add("grant", seq.row, first, self._place_slots)
+        self.record("grant", seq, first, self._place_slots)
 
     def free(self, seq: Sequence) -> None:
         first = seq.blocks.pop()
         heapq.heappush(self._free_places, first // self._place_slots)
-        if self.log is not None:
-            self.log.add("free", seq.row, first, self._place_slots)
+        self.record("free", seq, first, self._place_slots)
 
     def num_free_slots(self) -> int:
         # What is left behind the last place is free, too, though it serves nobody.
