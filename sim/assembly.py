@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +71,16 @@ def policy_settings(config: RunConfig, pool: PoolSize) -> PolicySettings:
             config.max_num_batched_tokens, config.async_scheduling
         ),
     )
+
+
+@contextmanager
+def under_policy(name: str) -> Iterator[None]:
+    """What is raised inside says under which policy, at the end of its traceback: a comparison has many runs."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"in the run of policy {name}")
+        raise
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from kvtwin.traces import Trace
 
-from .assembly import assemble
+from .assembly import assemble, under_policy
 from .config import RunConfig
 from .engine_contract import EngineContract
 from .executor import CostExecutor
@@ -37,23 +37,24 @@ def simulate(
     from .run_directory import write_json, write_run
 
     started = time.perf_counter()
-    assembly = assemble(
-        trace,
-        config,
-        snapshots=snapshots,
-        decisions=decisions,
-        paranoid=paranoid,
-        engine_type=engine_type,
-    )
-    engine_started = time.perf_counter()
-    # Sequences that run are in reference cycles, but those that ended are not: there is nothing to collect.
-    gc.disable()
-    try:
-        end_ns = drive(assembly.engine, CostExecutor(assembly.cost))
-    finally:
-        gc.enable()
-    engine_s = time.perf_counter() - engine_started
-    summary = assembly.finish(end_ns)
+    with under_policy(config.policy):
+        assembly = assemble(
+            trace,
+            config,
+            snapshots=snapshots,
+            decisions=decisions,
+            paranoid=paranoid,
+            engine_type=engine_type,
+        )
+        engine_started = time.perf_counter()
+        # Sequences that run are in reference cycles, but those that ended are not: there is nothing to collect.
+        gc.disable()
+        try:
+            end_ns = drive(assembly.engine, CostExecutor(assembly.cost))
+        finally:
+            gc.enable()
+        engine_s = time.perf_counter() - engine_started
+        summary = assembly.finish(end_ns)
     write_run(out_dir, assembly, summary)
     meta = {
         "kvtwin": version("kvtwin"),

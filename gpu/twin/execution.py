@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from kvtwin.sim import Assembly, RunConfig, assemble, find_policy, layer_groups
+from kvtwin.sim.assembly import under_policy
 from kvtwin.traces import Trace, UserError
 
 from ..audit.poison import WORD_BYTES
@@ -124,13 +125,14 @@ def execute(
 
     `observe` makes those who look at every step. Raises UserError for what the user can mend.
     """
-    assembly = assemble(trace, config, snapshots=True, decisions=True, paranoid=paranoid)
-    if assembly.policy.keeps_kv:
-        groups = assembly.pool.groups
-        num_slots = assembly.pool.num_slots // groups.block_token_slots
-        _check_memory(num_slots, pool_shape(shape, groups), backend.device)
-    executor = DeviceExecutor(assembly, shape, backend, clock)
-    executor.observers += observe(assembly, executor)
-    end_ns = drive(assembly.engine, executor, clock)
-    executor.finish()
-    return Execution(assembly, executor, end_ns, assembly.finish(end_ns))
+    with under_policy(config.policy):
+        assembly = assemble(trace, config, snapshots=True, decisions=True, paranoid=paranoid)
+        if assembly.policy.keeps_kv:
+            groups = assembly.pool.groups
+            num_slots = assembly.pool.num_slots // groups.block_token_slots
+            _check_memory(num_slots, pool_shape(shape, groups), backend.device)
+        executor = DeviceExecutor(assembly, shape, backend, clock)
+        executor.observers += observe(assembly, executor)
+        end_ns = drive(assembly.engine, executor, clock)
+        executor.finish()
+        return Execution(assembly, executor, end_ns, assembly.finish(end_ns))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvtwin.sim import Assembly, RunConfig, assemble
+from kvtwin.sim.assembly import under_policy
 from kvtwin.sim.decisions import Decisions
 from kvtwin.sim.engine_contract import EngineContract
 from kvtwin.sim.executor import CostExecutor, Executor
@@ -82,13 +83,14 @@ def foresee(
     paranoid: bool = False,
 ) -> Foresight:
     """Simulate `trace`, with steps that last what the cost model says, or `durations_ns`."""
-    assembly = assemble(trace, config, snapshots=True, decisions=True, paranoid=paranoid)
-    inner: Executor = CostExecutor(assembly.cost)
-    if durations_ns is not None:
-        inner = GivenDurations(durations_ns)
-    executor = _Recording(inner)
-    end_ns = drive(assembly.engine, executor)
-    return Foresight(assembly, executor.durations_ns, end_ns, assembly.finish(end_ns))
+    with under_policy(config.policy):
+        assembly = assemble(trace, config, snapshots=True, decisions=True, paranoid=paranoid)
+        inner: Executor = CostExecutor(assembly.cost)
+        if durations_ns is not None:
+            inner = GivenDurations(durations_ns)
+        executor = _Recording(inner)
+        end_ns = drive(assembly.engine, executor)
+        return Foresight(assembly, executor.durations_ns, end_ns, assembly.finish(end_ns))
 
 
 def columns_of(log: Decisions) -> tuple[Sequence[int] | Sequence[str], ...]:
