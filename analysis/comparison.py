@@ -14,6 +14,7 @@ from .facts import gather_facts
 from .layout import run_dir_name
 from .simulate_all import Job, simulate_all
 from .single_request import single_request_jobs
+from .swaps import swap_notes
 from .verdict import comparison_verdict
 from .waiting import held_by
 
@@ -47,7 +48,7 @@ def comparison(
 ) -> dict[str, Any]:
     """Everything that a comparison found, as comparison.json holds it; no times, hosts or paths."""
     names = [summary["policy"] for summary in summaries]
-    facts = gather_facts(config, trace, names, notes)
+    facts = gather_facts(config, trace, names, [*notes, *swap_notes(config, summaries)])
     del facts["config"]["policy"]
     calibrated = all(summary["calibrated"] for summary in summaries)
     return {

@@ -16,7 +16,7 @@ from kvtwin.sim.policies.policy import POLICY_FIELDS
 from kvtwin.traces import Trace, waits
 
 from .definitions import NS_PER_S
-from .unread import unread_notes
+from .unread import options_of, unread_notes
 
 Facts = Mapping[str, Any]
 
@@ -118,8 +118,7 @@ def header_lines(facts: Facts) -> list[str]:
         f"{_listed(config, LIMITS)}",
         f"Pool: {_pool(facts)}; KV {_kv_dtype(config)}",
         f"Trace: {_trace(facts)}, {_arrivals(facts)}; step times: {_step_times(config)}",
-        f"Policy options: block_size {pool['block_size']}, "
-        f"{_listed(config, (*POLICY_OPTIONS, *_changed(config), 'max_tokens', 'seed'))}",
+        f"Policy options: block_size {pool['block_size']}, {_policy_options(config)}",
     ]
 
 
@@ -137,10 +136,7 @@ def labelled_facts(facts: Facts) -> list[tuple[str, str]]:
         ("Arrivals", _arrivals(facts)),
         ("Step times", _step_times(config)),
         ("Limits", _listed(config, LIMITS)),
-        (
-            "Policy options",
-            _listed(config, (*POLICY_OPTIONS, *_changed(config), "max_tokens", "seed")),
-        ),
+        ("Policy options", _policy_options(config)),
     ]
 
 
@@ -239,6 +235,14 @@ def _changed(config: Facts) -> list[str]:
     """Options of vllm-v0 and vllm-v1 that are not at their defaults; a result of an earlier version may lack them."""
     defaults = {field.name: field.default for field in dataclasses.fields(RunConfig)}
     return [name for name in VLLM_OPTIONS if config.get(name, defaults[name]) != defaults[name]]
+
+
+def _policy_options(config: Facts) -> str:
+    """With the watermark that holds, where the facts are of one policy that heeds one."""
+    policy = config.get("policy")  # a comparison has none
+    if policy is not None and config["watermark"] is None and "watermark" in options_of(policy):
+        config = {**config, "watermark": find_policy(policy).default_watermark}
+    return _listed(config, (*POLICY_OPTIONS, *_changed(config), "max_tokens", "seed"))
 
 
 def _listed(config: Facts, names: Sequence[str]) -> str:

@@ -51,6 +51,7 @@ def run(
     from ..printing import print_json
     from ..run_block import run_lines
     from ..setting import load_config, load_trace
+    from ..swaps import swap_notes
     from ..verdict import run_verdict
     from ..waiting import held_by
 
@@ -80,7 +81,7 @@ def run(
             summary = execute_run(
                 trace, config, flags, staging, real_time=real_time, paranoid=inputs.paranoid
             )
-    facts = gather_facts(config, trace, notes=notes)
+    facts = gather_facts(config, trace, notes=[*notes, *swap_notes(config, [summary])])
     if flags.device is not None:
         from ..execution import executed_facts
 
