@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kvtwin.sim.requests import EXCEEDS_POOL
+from kvtwin.sim.requests import EXCEEDS_GRANT
 
 from .definitions import DEPENDS_ON_STEP_TIMES, NS_PER_S
 from .verdict import percent
@@ -169,7 +169,7 @@ def first_rejection(summary: Mapping[str, Any]) -> str:
     first = summary["rejections"][0]
     value, limit, unit = first["value"], first["limit"], ""
     num_groups = len(summary["group_windows"])
-    if first["reason"] == EXCEEDS_POOL:
+    if first["reason"].startswith(EXCEEDS_GRANT):
         unit = " slots"
     if unit and num_groups > 1:
         # Slots are then parts of a token, by which nobody can tell how long a request may be.

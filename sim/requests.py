@@ -13,7 +13,7 @@ from .policies.policy import Policy
 from .prompts import Pieces, prompts_of
 from .samples import ONE_SAMPLE, Sampling, branch_outputs
 
-EXCEEDS_POOL = "largest need exceeds an empty pool"
+EXCEEDS_GRANT = "largest need exceeds"  # and what, as the policy calls it
 UNKNOWN = -1  # a time that has not come, a max_tokens that nobody gave
 
 
@@ -94,7 +94,7 @@ class RequestTable:
         """Clip outputs to `max_tokens` (the request's own goes first) and to `max_model_len`, and judge every request.
 
         A request is rejected iff its prompt is not below max_model_len, its sequences are more than a step may have,
-        or its largest need exceeds an empty pool. `sampling` is for a policy that `serves_branches`.
+        or its largest need exceeds `policy.largest_grant`. `sampling` is for a policy that `serves_branches`.
         """
         chunks = trace.chunks
         prompt = np.concatenate([chunk.num_prompt_tokens for chunk in chunks])
@@ -143,6 +143,8 @@ class RequestTable:
                 if branches
                 else largest_need(num_prompt, num_output, max_tokens)
             ) > limit:
-                self.rejections.append(Rejection(row, EXCEEDS_POOL, need, limit))
+                self.rejections.append(
+                    Rejection(row, f"{EXCEEDS_GRANT} {policy.largest_grant_is}", need, limit)
+                )
             else:
                 self.accepted.append(row)

@@ -16,6 +16,7 @@ class NoCache(Allocator):
     chunked_prefill: ClassVar[bool] = False
     keeps_kv: ClassVar[bool] = False
     options: ClassVar[frozenset[str]] = frozenset()
+    largest_grant_is: ClassVar[str] = "the tokens whose activations fit into the pool's bytes"
 
     def __init__(self, settings: PolicySettings) -> None:
         super().__init__(settings)

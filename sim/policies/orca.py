@@ -16,6 +16,7 @@ class _Orca(Allocator):
 
     chunked_prefill: ClassVar[bool] = False
     options: ClassVar[frozenset[str]] = frozenset()
+    largest_grant_is: ClassVar[str] = "the largest power of two in an empty pool"
 
     def __init__(self, settings: PolicySettings) -> None:
         super().__init__(settings)

@@ -93,6 +93,8 @@ class Policy(ABC):
     """What a sequence leaves behind may serve others, as far as the trace says what prompts are made of."""
     reuses_answers: ClassVar[bool] = False
     """Answers, too, as far as the trace says what they are made of."""
+    largest_grant_is: ClassVar[str] = "an empty pool"
+    """What `largest_grant` is the size of, in words that name the flag that changes it, for whoever needs more."""
 
     block_slots: int
     """Slots of what the decision log numbers, and of a block of the block tables: 1 where runs of slots are granted."""

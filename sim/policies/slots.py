@@ -27,6 +27,7 @@ class Slots(Allocator):
 
     reuses_prefixes: ClassVar[bool] = True
     options: ClassVar[frozenset[str]] = frozenset()
+    largest_grant_is: ClassVar[str] = "a place, the pool divided by --max-num-seqs"
 
     def __init__(self, settings: PolicySettings) -> None:
         super().__init__(settings)

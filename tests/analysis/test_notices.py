@@ -1,11 +1,14 @@
 """What must not be overlooked, in words."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fabricated import SHARES, comparison, summary
+from random_cases import config_of, trace_of
 
-from kvtwin.analysis.notices import notices
+from kvtwin.analysis.notices import first_rejection, notices
+from kvtwin.sim import simulate
 
 NOBODY = dict.fromkeys(summary("paged")["waiting_shares"], 0.0)
 
@@ -45,6 +48,14 @@ def test_notices_name_policies_and_numbers() -> None:
         "Uncalibrated": "paged: latencies and tok/s; requests arrive over time, so mean running, "
         "shares and queues depend on these step times too",
     }
+
+
+def test_a_place_of_slots_is_told_from_the_pool(tmp_path: Path) -> None:
+    pool = {"num_gpu_blocks_override": 20, "block_size": 1, "max_model_len": 20}
+    config = config_of("slots", max_num_seqs=2, **pool)
+    assert first_rejection(simulate(trace_of([(0, 9, 3)]), config, tmp_path)) == (
+        "largest need exceeds a place, the pool divided by --max-num-seqs: 11, limit 10 slots"
+    )
 
 
 def test_what_groups_of_layers_needed_is_told_in_blocks() -> None:

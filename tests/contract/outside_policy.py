@@ -7,6 +7,7 @@ class Halves(Allocator):
     """Two places, each half of the pool."""
 
     chunked_prefill = False
+    largest_grant_is = "a half of the pool"
 
     def __init__(self, settings: PolicySettings) -> None:
         super().__init__(settings)

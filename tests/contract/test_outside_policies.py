@@ -20,7 +20,7 @@ def test_a_policy_from_outside_runs(tmp_path: Path) -> None:
     assert (summary["num_finished"], summary["num_rejected"], summary["end_ns"]) == (4, 1, 60)
     # 9 + 3 - 1 = 11 slots are more than half of the pool.
     assert summary["rejections"] == [
-        {"row": 4, "reason": "largest need exceeds an empty pool", "value": 11, "limit": 10}
+        {"row": 4, "reason": "largest need exceeds a half of the pool", "value": 11, "limit": 10}
     ]
 
 

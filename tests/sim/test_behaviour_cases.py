@@ -12,6 +12,8 @@ from hand_runs import STEP_NS, Run, run
 from random_cases import config_of, trace_of
 
 from kvtwin.sim import simulate
+from kvtwin.sim.policies.orca import OrcaOracle
+from kvtwin.sim.requests import EXCEEDS_GRANT
 
 C15, C16 = CASES["C15"], CASES["C16"]
 POOL, TOO_LONG = C15["pool_tokens"], C15["prompt_tokens"]
@@ -26,7 +28,7 @@ REJECTED = [
     ("contiguous", {"compaction": True}, MEMORY, TOO_LONG + 99 + 15, POOL),
     ("static", {"max_model_len": POOL}, LENGTH, TOO_LONG, POOL),
     ("static-iteration", {"max_model_len": POOL}, LENGTH, TOO_LONG, POOL),
-    ("orca-oracle", {}, MEMORY, 16384, 8192),
+    ("orca-oracle", {}, f"{EXCEEDS_GRANT} {OrcaOracle.largest_grant_is}", 16384, 8192),
 ]
 
 

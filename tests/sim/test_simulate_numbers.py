@@ -111,6 +111,13 @@ def test_saturated_arrivals_are_not_called_overload(tmp_path: Path) -> None:
     assert summary["waiting_at_last_arrival"] is None
 
 
+LARGEST = {
+    "orca-oracle": "the largest power of two in an empty pool",
+    "orca-pow2": "the largest power of two in an empty pool",
+    "no-cache": "the tokens whose activations fit into the pool's bytes",
+}
+
+
 @pytest.mark.parametrize(
     ("policy", "fits", "too_long", "need", "limit", "fields"),
     [
@@ -141,7 +148,7 @@ def test_rejection_starts_one_above_the_limit(
     assert summary["rejections"] == [
         {
             "row": 1,
-            "reason": "largest need exceeds an empty pool",
+            "reason": f"largest need exceeds {LARGEST.get(policy, 'an empty pool')}",
             "value": need,
             "limit": limit,
         }
