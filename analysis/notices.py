@@ -7,7 +7,7 @@ from typing import Any
 from kvtwin.sim.requests import EXCEEDS_GRANT
 
 from .definitions import DEPENDS_ON_STEP_TIMES, NS_PER_S
-from .verdict import percent
+from .verdict_clauses import percent
 from .waiting import waiting_text
 
 # Share of the loaded window from which waiting for a limit of the engine, not for memory, is worth a look.

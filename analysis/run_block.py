@@ -23,6 +23,7 @@ def run_lines(summary: dict[str, Any]) -> list[str]:
         _line("Request throughput (req/s)", f"{summary['requests_per_s']:,.2f}"),
         _line("Output token throughput (tok/s)", f"{summary['output_tokens_per_s']:,.2f}"),
         _line("Mean running requests", f"{summary['mean_running']:.2f}"),
+        _line("Most running at any time", f"{summary['most_running']:,}"),
         _line("Preemptions", f"{summary['preemptions']:,}"),
         _line("Recomputed tokens", f"{summary['recomputed_tokens']:,}"),
         _line("Prefix hits (tokens)", f"{summary['hit_tokens']:,}"),

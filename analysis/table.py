@@ -31,9 +31,11 @@ SHOWN_LATENCIES = (
 def memory_table(summaries: Sequence[Summary]) -> Table:
     """Where the pool is: one row per policy, shares in percent."""
     table = plain_table(
-        "Mean requests running, and where the KV pool is (%), over the loaded window", "policy"
+        "Mean requests running, the most, and where the KV pool is (%): loaded window",
+        "policy",
     )
     table.add_column("running", justify="right", no_wrap=True)
+    table.add_column("most", justify="right", no_wrap=True)
     for name in PART_NAMES:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("largest\nrun", justify="right", no_wrap=True)
@@ -42,6 +44,7 @@ def memory_table(summaries: Sequence[Summary]) -> Table:
         table.add_row(
             summary["policy"],
             f"{summary['mean_running']:.1f}",
+            f"{summary['most_running']:,}",
             *(f"{100 * summary['shares'][name]:.1f}" for name in PART_NAMES),
             "-" if largest is None else f"{100 * largest:.1f}",
         )

@@ -1,14 +1,15 @@
 """The answer in one sentence."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
-Summary = dict[str, Any]
+from .verdict_clauses import Summary, join, lead, left_out, percent, rate, running, saved, spread
 
 ROOMY = 0.1  # share of the pool that is free or cached on average where memory is no limit
 NEARLY_FULL = 0.9  # share of the pool: memory may have been what somebody waited for
-WHOLE_RATIO = 20  # above, decimals of a ratio say nothing
-SMALL_SHARE = 0.01  # below, one decimal of a percentage is too few to check a ratio by
+SAME = 0.995  # of the best: as good as it, as close as that are two policies that do the same
+UNLIKE_HITS = (
+    0.01  # of the prompt tokens: found by one and not by another, they are work of one alone
+)
 
 
 def comparison_verdict(summaries: Sequence[Summary]) -> str:
@@ -22,15 +23,17 @@ def comparison_verdict(summaries: Sequence[Summary]) -> str:
     if not ran and any(s["num_finished"] and _keeps_kv(s) for s in summaries):
         return (
             "Nobody had to wait, and the loaded window is over before anything is computed: there is nothing to compare"
-            f"{_left_out([], summaries)}."
+            f"{left_out([], summaries)}."
         )
     if not ran:
         return (
             "No policy that finished a request keeps a KV cache, so there is nothing to compare"
-            f"{_left_out([], summaries)}."
+            f"{left_out([], summaries)}."
         )
     if len({_frees_windows(s) for s in ran}) > 1:
         return _of_windows(ran, summaries)
+    if _unlike_hits(ran):
+        return _of_hits(ran, summaries)
     # Where the best leaves a good part of the pool free, memory does not limit it, and live shares tell how much there
     # was to do. Then what counts is how much of the memory that a policy takes is live. What is
     # cached is nobody's: whoever wants a block gets it. So a prefix cache does not lose by filling the pool.
@@ -38,56 +41,81 @@ def comparison_verdict(summaries: Sequence[Summary]) -> str:
     score = _live_of_taken if roomy else _live
     ranked = sorted(ran, key=score, reverse=True)
     best, others = ranked[0], ranked[1:]
-    equals = [s for s in others if percent(score(s)) == percent(score(best))]
+    equals = [s for s in others if score(s) >= SAME * score(best)]
     behind = others[len(equals) :]
     winners = [best, *equals]
     if not behind:
-        said = _all_equal(winners) if equals else _alone(best)
-        return f"{said}{_saved(summaries)}{_left_out(winners, summaries)}."
+        said = _all_equal(winners, spread(winners, score), roomy) if equals else _alone(best)
+        return f"{said}{saved(summaries)}{left_out(winners, summaries)}."
     names = join([s["policy"] for s in winners])
     verb = "keep" if equals else "keeps"
     takes = "they take" if equals else "it takes"
     what = f"of the memory {takes}" if roomy else "of the KV pool"
     next_best, worst = behind[0], behind[-1]
-    lead = f"{_lead(score(best), score(next_best))} {_named(next_best, score)}"
-    running = f"{_running(next_best)} in {next_best['policy']}"
+    leads = f"{lead(score(best), score(next_best))} {_named(next_best, score)}"
+    against = f"{running(next_best)} in {next_best['policy']}"
     if worst is not next_best:
-        lead += f" and {_lead(score(best), score(worst))} {_named(worst, score)}"
-        running += f" and {_running(worst)} in {worst['policy']}"
-    each = " each" if equals else ""
+        leads += f" and {lead(score(best), score(worst))} {_named(worst, score)}"
+        against += f" and {running(worst)} in {worst['policy']}"
     room = _room(best) if roomy else ""
-    left_out = _left_out([*winners, next_best, worst], summaries)
+    rejections = left_out([*winners, next_best, worst], summaries)
     return (
-        f"{names} {verb} {percent(score(best))}{each} {what} live, {lead}; "
-        f"{_running(best)} requests run together on average, against {running}{room}{_saved(summaries)}{left_out}."
+        f"{names} {verb} {spread(winners, score)} {what} live, {leads}; "
+        f"{running(best)} requests run together on average, against {against}{room}{saved(summaries)}{rejections}."
     )
 
 
 def _of_windows(ran: Sequence[Summary], summaries: Sequence[Summary]) -> str:
     """Whoever keeps what is behind a window has more that is live, and none of it is of use: batches are compared."""
     ranked = sorted(ran, key=_mean_running, reverse=True)
-    winners = [s for s in ranked if _running(s) == _running(ranked[0])]
+    winners = [s for s in ranked if running(s) == running(ranked[0])]
     behind = ranked[len(winners) :]
     fullest = max(_most_used(s) for s in ran)
     if fullest < NEARLY_FULL:  # who answers sooner runs fewer together
         return (
             f"Memory limits none of them, at most {percent(fullest)} of the pool is in use: "
-            f"{_running(ranked[0])} requests run together on average in {_join_running(ranked)}"
-            f"{_saved(summaries)}{_left_out(ranked, summaries)}."
+            f"{running(ranked[0])} requests run together on average in {_join_running(ranked)}"
+            f"{saved(summaries)}{left_out(ranked, summaries)}."
         )
-    said = f"{join([s['policy'] for s in winners])} {'run' if winners[1:] else 'runs'} {_running(winners[0])} requests"
+    said = f"{join([s['policy'] for s in winners])} {'run' if winners[1:] else 'runs'} {running(winners[0])} requests"
     said += f"{' each' if winners[1:] else ''} together on average"
     shown = behind[:1] + behind[1:][-1:]
     if shown:
         leads = [
-            f"{_mean_running(winners[0]) / _mean_running(s):,.1f} times {s['policy']} ({_running(s)})"
+            f"{_mean_running(winners[0]) / _mean_running(s):,.1f} times {s['policy']} ({running(s)})"
             for s in shown
         ]
         said += f" in the same memory, {join(leads)}"
     keepers = [s["policy"] for s in ran if not _frees_windows(s)]
     verb = "keep" if keepers[1:] else "keeps"
     said += f"; what {join(keepers)} {verb} behind windows counts as live and is never read"
-    return f"{said}{_saved(summaries)}{_left_out([*winners, *shown], summaries)}."
+    return f"{said}{saved(summaries)}{left_out([*winners, *shown], summaries)}."
+
+
+def _of_hits(ran: Sequence[Summary], summaries: Sequence[Summary]) -> str:
+    """Whoever finds prompts in the pool has less to compute, is done sooner, and so has fewer running and less live."""
+    ranked = sorted(ran, key=_tokens_per_s, reverse=True)
+    winners = [s for s in ranked if _tokens_per_s(s) >= SAME * _tokens_per_s(ranked[0])]
+    behind = ranked[len(winners) :]
+    said = f"{join([s['policy'] for s in winners])} {'generate' if winners[1:] else 'generates'} "
+    said += spread(winners, _tokens_per_s, rate)
+    said += "" if all(s["calibrated"] for s in ran) else " (uncalibrated)"
+    shown = behind[:1] + behind[1:][-1:]
+    leads = [
+        f"{_tokens_per_s(winners[0]) / _tokens_per_s(s):,.2f} times {s['policy']} ({rate(_tokens_per_s(s))})"
+        for s in shown
+    ]
+    said += f", {join(leads)}" if leads else ""
+    most = max(ran, key=_hits)
+    least = min(ran, key=lambda s: (_hits(s), -_tokens_per_s(s)))
+    said += (
+        f"; the median first token comes after {_first_token_ms(most)} in {most['policy']} and "
+        f"{_first_token_ms(least)} in {least['policy']}; {running(most)} requests run together on average, "
+        f"against {running(least)}"
+    )
+    if _mean_running(most) < _mean_running(least):
+        said += ": with less to compute each is done sooner"
+    return f"{said}{saved(summaries)}{left_out([*winners, *shown], summaries)}."
 
 
 def run_verdict(summary: Summary) -> str:
@@ -104,10 +132,10 @@ def run_verdict(summary: Summary) -> str:
         )
     if _live(summary) == 0:
         return (
-            f"{summary['policy']} keeps no KV cache; {_running(summary)} requests run together "
+            f"{summary['policy']} keeps no KV cache; {running(summary)} requests run together "
             f"on average, and {summary['recomputed_tokens']:,} tokens were computed again."
         )
-    return f"{_alone(summary)}{_saved([summary])}{_left_out([summary], [summary])}."
+    return f"{_alone(summary)}{saved([summary])}{left_out([summary], [summary])}."
 
 
 def _alone(summary: Summary) -> str:
@@ -115,50 +143,17 @@ def _alone(summary: Summary) -> str:
     lost, share = max(((n, s) for n, s in shares.items() if n != "live"), key=lambda item: item[1])
     return (
         f"{summary['policy']} keeps {percent(_live(summary))} of the KV pool live and runs "
-        f"{_running(summary)} requests together on average; most of the rest is "
+        f"{running(summary)} requests together on average; most of the rest is "
         f"{lost} ({percent(share)})"
     )
 
 
-def _all_equal(summaries: Sequence[Summary]) -> str:
+def _all_equal(summaries: Sequence[Summary], live: str, roomy: bool) -> str:
+    what = "of the memory they take live" if roomy else "of the KV pool live"
     return (
-        f"{join([s['policy'] for s in summaries])} keep {percent(_live(summaries[0]))} of the KV "
-        f"pool live each; {join([_running(s) for s in summaries])} requests run together "
-        f"on average"
+        f"{join([s['policy'] for s in summaries])} keep {live} {what}; "
+        f"{join([running(s) for s in summaries])} requests run together on average"
     )
-
-
-def _left_out(named: Sequence[Summary], summaries: Sequence[Summary]) -> str:
-    """Who turned requests away: of the `named` policies, and of all those that finished none."""
-    # Such a policy must not look good, or be missing, in silence.
-    num_requests = summaries[0]["num_requests"]
-    total = f"{num_requests:,} requests"
-    counts = {s["num_rejected"] for s in summaries}
-    if len(summaries) > 1 and len(counts) == 1 and counts != {0}:
-        return f" (each rejected {counts.pop():,} of {total})"
-    shown = [
-        s
-        for s in summaries
-        if s["num_rejected"] and (s["num_finished"] == 0 or any(s is other for other in named))
-    ]
-    groups: dict[int, list[str]] = {}
-    for summary in shown:
-        groups.setdefault(summary["num_rejected"], []).append(summary["policy"])
-    if not groups:
-        return ""
-    (num, names), *others = groups.items()
-    how_many = "all" if num == num_requests else f"{num:,} of"
-    more = [f", {join(names)} {num:,}" for num, names in others]
-    return f" ({join(names)} rejected {how_many} {total}{''.join(more)})"
-
-
-def _lead(best: float, other: float) -> str:
-    # A factor close to one says nothing, and one over nothing does not exist; then use points.
-    if other > 0 and best / other >= 1.1:
-        ratio = best / other
-        return f"{ratio:,.0f} times" if ratio > WHOLE_RATIO else f"{ratio:.1f} times"
-    # The difference of what is shown.
-    return f"{round(100 * best, 1) - round(100 * other, 1):.1f} points more than"
 
 
 def _named(summary: Summary, score: Callable[[Summary], float]) -> str:
@@ -174,25 +169,6 @@ def _room(summary: Summary) -> str:
         f"; {summary['policy']} leaves {percent(untaken)} of the pool {free} on average, "
         f"at most {percent(summary['peak_used_share'])} in use"
     )
-
-
-def _saved(summaries: Sequence[Summary]) -> str:
-    """What prefix caches and shared blocks were good for; nothing where they were good for nothing."""
-    found = [
-        f"{s['policy']} found {percent(s['hit_share_of_prompt_tokens'])}"
-        for s in summaries
-        if s["hit_tokens"]
-    ]
-    shared = [
-        f"; sharing saved {s['policy']} {percent(s['sharing']['saved_share_of_blocks'])} of its blocks"
-        for s in summaries
-        if "sharing" in s and s["sharing"]["saved_share_of_blocks"]
-    ]
-    cached = f"; {join(found)} of the prompt tokens cached" if found else ""
-    # Where blocks are shared requests have several sequences, and less work must not look like a better batch.
-    alone = [s["policy"] for s in summaries if "sharing" not in s] if shared else []
-    less = f"; {join(alone)} served one sequence of each request" if alone else ""
-    return f"{cached}{''.join(shared)}{less}"
 
 
 def _live_of_taken(summary: Summary) -> float:
@@ -212,7 +188,7 @@ def _live(summary: Summary) -> float:
 def _join_running(ranked: Sequence[Summary]) -> str:
     """The first one's number has been said."""
     first, *others = ranked
-    return join([first["policy"], *(f"{_running(s)} in {s['policy']}" for s in others)])
+    return join([first["policy"], *(f"{running(s)} in {s['policy']}" for s in others)])
 
 
 def _most_used(summary: Summary) -> float:
@@ -229,17 +205,22 @@ def _frees_windows(summary: Summary) -> bool:
     return any(window is not None for window in summary["group_windows"])
 
 
+def _unlike_hits(summaries: Sequence[Summary]) -> bool:
+    hits = [_hits(s) for s in summaries]
+    return max(hits) - min(hits) >= UNLIKE_HITS
+
+
+def _hits(summary: Summary) -> float:
+    return float(summary["hit_share_of_prompt_tokens"])
+
+
+def _first_token_ms(summary: Summary) -> str:
+    return f"{summary['ttft_ms']['p50']:,.0f} ms"
+
+
+def _tokens_per_s(summary: Summary) -> float:
+    return float(summary["output_tokens_per_s"])
+
+
 def _mean_running(summary: Summary) -> float:
     return float(summary["mean_running"])
-
-
-def _running(summary: Summary) -> str:
-    return f"{summary['mean_running']:.1f}"
-
-
-def percent(share: float) -> str:
-    return f"{100 * share:.{2 if 0 < share < SMALL_SHARE else 1}f} %"
-
-
-def join(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

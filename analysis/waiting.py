@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from .verdict import Summary, join, percent
+from .verdict_clauses import Summary, join, percent
 
 SELDOM = 0.01  # share of the loaded window below which waiting held nothing
 # By what the ledger calls them.

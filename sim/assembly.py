@@ -110,6 +110,7 @@ class Assembly:
             "pool_bytes": pool.pool_bytes,
             "group_windows": list(pool.groups.windows),
             "block_slots": pool.block_size * pool.groups.block_token_slots,
+            "most_running": engine.most_running,
             "peak_used_share": 1 - engine.least_free_slots / pool.num_slots,
             "moved_slots": engine.moved_slots,
             "recomputed_tokens": engine.recomputed_tokens,

@@ -217,6 +217,11 @@ class Engine(Scheduler):
         return self.ledger.recomputed_tokens
 
     @property
+    def most_running(self) -> int:
+        """The most requests that ran in any step."""
+        return self.ledger.most_running
+
+    @property
     def least_free_slots(self) -> int:
         """The fewest slots that nobody held in any step, between its plan and its commit."""
         return self.ledger.least_free

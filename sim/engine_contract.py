@@ -103,6 +103,11 @@ class EngineContract(Protocol):
         ...
 
     @property
+    def most_running(self) -> int:
+        """The most requests that ran in any step."""
+        ...
+
+    @property
     def least_free_slots(self) -> int:
         """The fewest slots that nobody held in any step, between its plan and its commit."""
         ...

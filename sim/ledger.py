@@ -54,7 +54,7 @@ class Ledger:
         self.cached = self.cached_moment = 0
         self.grown = self.grown_moment = 0
         self.tail = self.tail_moment = 0
-        self.running = self.running_moment = 0
+        self.running = self.running_moment = self.most_running = 0
         self.num_prefill_tokens = 0
         self.num_decode_tokens = 0
         self.num_preemptions = 0
@@ -94,6 +94,11 @@ class Ledger:
         """Sequences were admitted."""
         self.running += num_seqs
         self.running_moment += num_seqs * now_ns
+
+    def note_running(self) -> None:
+        """A step runs with whoever has entered and not left."""
+        if self.running > self.most_running:
+            self.most_running = self.running
 
     def leave(self, live: int, useful: int, asked: int, granted: int, now_ns: int) -> None:
         """A sequence stopped running, and this much came to an end with it."""

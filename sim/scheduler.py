@@ -162,9 +162,8 @@ class Scheduler:
 
     def _token_budget(self) -> int:
         """Prompt tokens that a step may compute beside its decodes."""
-        if self._chunked:
-            return self.limits.max_num_batched_tokens - self._num_decoding
-        return UNLIMITED
+        most_tokens = self.limits.max_num_batched_tokens
+        return most_tokens - self._num_decoding if self._chunked else UNLIMITED
 
     def _prefill(self, plan: Plan, preempted: bool, now_ns: int) -> bool:
         """Chunks for the budget that decodes leave: the prompt in progress, then the queue. True after a preemption."""
@@ -246,6 +245,7 @@ class Scheduler:
             self._num_admissions = serial
             ledger.change(useful_slots, asked_slots, granted_slots, now_ns)
             ledger.enter(serial - first_serial, now_ns)
+            ledger.note_running()
             if num_hit_tokens:
                 ledger.commit(num_hit_tokens, now_ns)
             if seq is None and queue.all_admitted:

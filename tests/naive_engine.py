@@ -56,8 +56,7 @@ class NaiveEngine:
         queue_type = WaitingQueue if requests.waits is None else NaiveQueue
         self.queue = queue_type(requests, sequence_of)
         self.paranoid = False
-        self.moved_slots = 0
-        self.recomputed_tokens = 0
+        self.moved_slots = self.recomputed_tokens = self.most_running = 0
         self.least_free_slots = allocator.num_free_slots()
         self._allocator = allocator
         self._limits = limits
@@ -95,6 +94,7 @@ class NaiveEngine:
         assert self._running or self._preempted_now, f"INV-5: nothing runs, {num_waiting} wait"
         external = self._allocator.unusable_slots(*refused) if refused else 0
         self._waits_for = self._why_nobody_else(refused is not None)
+        self.most_running = max(self.most_running, len(self._running))
         self._decoders = [tally for tally in self._running if tally.decoding]
         self._state = self._count(external)
         not_held = self._state["free"] + self._state["cached"]

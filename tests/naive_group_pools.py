@@ -34,6 +34,7 @@ class GroupPools(GroupTokens):
         self.paranoid = False
         self.moved_slots = self.recomputed_tokens = 0
         self.least_free_slots = policy.num_slots
+        self.most_running = 0
         self._log = policy.log = log
         self.running: list[Group] = []
         self.swapped: list[Group] = []

@@ -45,6 +45,7 @@ class NaiveGroups(GroupPools):
         held_back = min(policy.device.num_free_blocks, policy.watermark_blocks)
         self.external = held_back * self.size if refused else 0
         self.waits_for = self.why_nobody_else(refused or preempted)
+        self.most_running = max(self.most_running, len(self.running) + len(self.prompts))
         self.note_free()
         return self.describe(now_ns)
 
@@ -55,8 +56,7 @@ class NaiveGroups(GroupPools):
         if no_memory or self.policy.transfers:
             return "memory"
         num_seqs = sum(len(g.branches) for g in [*self.running, *self.prompts, group])
-        is_full = num_seqs > self.limits.max_num_seqs
-        return "max_num_seqs" if is_full else "max_num_batched_tokens"
+        return "max_num_seqs" if num_seqs > self.limits.max_num_seqs else "max_num_batched_tokens"
 
     def admit(self) -> bool:
         """True if the head was refused for memory."""

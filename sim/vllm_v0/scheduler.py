@@ -47,6 +47,7 @@ class GroupScheduler(SwappingBatch):
         self.waited_ns += self._ready_ns - now_ns
         external_slots = 0 if self.refused_row is None else policy.unusable_slots()
         self._set_unheld(external_slots, self._ready_ns)
+        self.ledger.note_running()
         self._note_wait(preempted=self.ledger.num_preemptions > num_preemptions)
         if self.paranoid:
             self.check()

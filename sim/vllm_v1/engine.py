@@ -110,6 +110,7 @@ class V1Engine:
                 requests.num_hit_tokens[request.row] = num_hit_tokens
         self._accounts.settle(now_ns)
         ledger.enter(len(scheduled.admitted) - len(scheduled.preempted), now_ns)
+        ledger.note_running()
         if scheduled.admitted and self.queue.all_admitted and not self.scheduler.waiting:
             self.recorder.end_loaded_window(ledger.totals(now_ns, self.step))
         refused = scheduled.refused
@@ -221,6 +222,11 @@ class V1Engine:
     def recomputed_tokens(self) -> int:
         """Tokens that a preemption took and that were not found again."""
         return self.ledger.recomputed_tokens
+
+    @property
+    def most_running(self) -> int:
+        """The most requests that ran in any step."""
+        return self.ledger.most_running
 
     @property
     def least_free_slots(self) -> int:

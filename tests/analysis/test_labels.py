@@ -70,6 +70,7 @@ def test_run_block_line_by_line() -> None:
         "Request throughput (req/s)": "11.31",
         "Output token throughput (tok/s)": "127.49",
         "Mean running requests": "12.73",
+        "Most running at any time": "39",
         "Preemptions": "23",
         "Recomputed tokens": "7,703",
         "Prefix hits (tokens)": "2,203",
@@ -108,6 +109,7 @@ def test_memory_table_column_by_column() -> None:
     assert by_heading(memory_table([distinct_summary("one")])) == {
         "policy": ["one"],
         "running": ["12.7"],
+        "most": ["39"],
         "live": ["31.0"],
         "reserved": ["19.0"],
         "internal": ["17.0"],
@@ -147,6 +149,7 @@ def test_report_parts_column_by_column() -> None:
     heading, *rows = html_rows(page(distinct_summary("one"), distinct_summary("two")))[:3]
     numbers = {
         "mean running": "12.73",
+        "most running": "39",
         "live %": "31.0",
         "reserved %": "19.0",
         "internal %": "17.0",

@@ -44,7 +44,7 @@ def test_equals_share_the_first_place() -> None:
         "contiguous and paged keep 90.0 % each of the KV pool live, 4.7 times orca-max"
     )
     assert comparison_verdict(summaries[:2]) == (
-        "contiguous and paged keep 90.0 % of the KV pool live each; "
+        "contiguous and paged keep 90.0 % each of the KV pool live; "
         "20.2 and 34.2 requests run together on average."
     )
 
@@ -110,8 +110,16 @@ def test_a_loaded_window_of_no_length_compares_nothing() -> None:
 
 
 def test_points_are_those_between_the_shares_that_are_shown() -> None:
-    verdict = comparison_verdict([with_live("paged", 0.72044), with_live("contiguous", 0.71949)])
-    assert "72.0 % of the KV pool live, 0.1 points more than contiguous (71.9 %);" in verdict
+    verdict = comparison_verdict([with_live("paged", 0.72044), with_live("contiguous", 0.71551)])
+    assert "72.0 % of the KV pool live, 0.4 points more than contiguous (71.6 %);" in verdict
+
+
+def test_policies_that_are_as_close_as_noise_are_not_ranked() -> None:
+    close = [with_live("paged", 0.946), with_live("contiguous", 0.9415)]
+    assert comparison_verdict([*close, summary("orca-max")]).startswith(
+        "paged and contiguous keep 94.2 % to 94.6 % of the KV pool live, 5.0 times orca-max"
+    )
+    assert comparison_verdict([close[0], with_live("contiguous", 0.9405)]).startswith("paged keeps")
 
 
 def test_a_policy_without_a_cache_does_not_compete() -> None:
@@ -255,19 +263,19 @@ def test_what_a_prefix_cache_keeps_is_not_taken() -> None:
     nothing = dict.fromkeys(summary("paged")["shares"], 0.0)
     without = summary("paged", shares=nothing | {"live": 0.2, "reserved": 0.05, "free": 0.75})
     shares = nothing | {"live": 0.09, "reserved": 0.01, "cached": 0.85, "free": 0.05}
-    hits = {"hit_tokens": 11, "hit_share_of_prompt_tokens": 0.786}
+    hits = {"hit_tokens": 11, "hit_share_of_prompt_tokens": 0.0099}
     cached = summary("paged", shares=shares, policy="vllm-v1", mean_running=11.0, **hits)
     assert comparison_verdict([without, cached]) == (
         "vllm-v1 keeps 90.0 % of the memory it takes live, 1.1 times paged (80.0 %); 11.0 requests run together on "
         "average, against 34.2 in paged; vllm-v1 leaves 90.0 % of the pool free or cached on average, at most 96.0 % "
-        "in use; vllm-v1 found 78.6 % of the prompt tokens cached."
+        "in use; vllm-v1 found 0.99 % of the prompt tokens cached."
     )
     # The pool is as roomy if the policy that keeps most of it live fills the rest with what it caches.
     assert comparison_verdict([cached, with_live("orca-max", 0.05)]).startswith(
         "vllm-v1 keeps 90.0 % of the memory it takes live,"
     )
     assert run_verdict(cached).endswith(
-        "most of the rest is cached (85.0 %); vllm-v1 found 78.6 % of the prompt tokens cached."
+        "most of the rest is cached (85.0 %); vllm-v1 found 0.99 % of the prompt tokens cached."
     )
 
 
