@@ -26,7 +26,7 @@ from .setting_values import (
     read_count,
     value_problem,
 )
-from .vllm_flags import said_elsewhere
+from .vllm_flags import Elsewhere, names_refused, said_elsewhere
 
 _MOST_SEQUENCES = 1000  # of a request
 
@@ -222,11 +222,17 @@ def _read(path: Path, flags: Collection[str]) -> dict[str, Any]:
         raw = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # wrong text, syntax, endless digits or depth
         raise UserError(f"{path}: not a TOML file: {error}") from error
+    unknown = {
+        key: _otherwise(key.replace("-", "_"), flags)
+        for key in raw
+        if key.replace("-", "_") not in _FIELDS
+    }
+    if unknown:
+        where, plural = f"{path}{_line(text, next(iter(unknown)))}", "s" if len(unknown) > 1 else ""
+        raise UserError(f"{where}: unknown key{plural} {names_refused(unknown)}")
     values: dict[str, Any] = {}
     for key, value in raw.items():
         where, name = f"{path}{_line(text, key)}", key.replace("-", "_")
-        if name not in _FIELDS:
-            raise UserError(f"{where}: unknown key {key}{_otherwise(name, flags)}")
         if name in values:
             raise UserError(
                 f"{where}: key {key} is given twice, in snake and in kebab case; keep one"
@@ -244,13 +250,11 @@ def _read(path: Path, flags: Collection[str]) -> dict[str, Any]:
     return values
 
 
-def _otherwise(name: str, flags: Collection[str]) -> str:
-    """What to write instead of a key that is no field, to follow it."""
+def _otherwise(name: str, flags: Collection[str]) -> Elsewhere:
+    """What to write instead of a key that is no field."""
     if name in flags:
-        return f"; give it on the command line: {flag_of(name)}"
-    if instead := said_elsewhere(name):
-        return f"; {instead}"
-    return meant_setting(name, _FIELDS)
+        return Elsewhere(f"give it on the command line: {flag_of(name)}")
+    return said_elsewhere(name) or Elsewhere(meant_setting(name, _FIELDS))
 
 
 def _line(text: str, key: str) -> str:

@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 # A point between digits belongs to a number: OPT-1.3B is not OPT-13B.
 _SEPARATORS = re.compile(r"(?:[-_ ]|\.(?!\d)|(?<!\d)\.)+")
@@ -49,12 +49,17 @@ def nearest_settings(name: str, choices: Iterable[str]) -> list[str]:
 
 
 def meant_setting(name: str, choices: Iterable[str]) -> str:
-    """As `did_you_mean`, for a flag or key."""
+    """`did you mean X?` of a flag or key, or nothing."""
     found = nearest_settings(name, choices)
-    return f" (did you mean {' or '.join(found)}?)" if found else ""
+    return f"did you mean {' or '.join(found)}?" if found else ""
 
 
 def did_you_mean(name: str, choices: Iterable[str]) -> str:
     """` (did you mean X?)`, or nothing where no choice is near: to be put behind a wrong name."""
     found = nearest(name, choices)
     return f" (did you mean {found}?)" if found else ""
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return ", ".join(names[:-1]) + (" and " if names[1:] else "") + names[-1]

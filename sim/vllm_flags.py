@@ -1,27 +1,33 @@
 """What engines' flags that are not settings of a run stand for here, or why they stand for nothing."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .names import listed
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """What a flag stands for, to follow its name in brackets; `leave_out`: so that it is to be left out."""
+
+    why: str
+    leave_out: bool = False
+
+
 # By what is to be done about them. Names without dashes, as on a command line or in a file.
-_ANSWERING = (
-    "it says how an engine answers its clients, which no pool and no step depends on; leave it out"
-)
-_LOADING = (
-    "it says what an engine loads, and how; here the model's shape is all that counts; leave it out"
-)
-_COMPUTING = (
-    "it says how an engine computes; step times here do not tell one from another; leave it out"
-)
-_MISSING = "it is not modelled: its memory and its time would be missing from the result"
+_ANSWERING = "how an engine answers its clients, which no pool and no step depends on"
+_LOADING = "what an engine loads, and how; here the model's shape is all that counts"
+_COMPUTING = "how an engine computes, which step times here do not tell apart"
+_MISSING = "not modelled: its memory and its time are missing from the result"
 _OF_ONE_REPLICA = (
     "a run is of one replica without stages; kvtwin size knows pipeline and data parallelism"
 )
-_CONFIGURED = (
-    "it changes what the model's config.json says; kvtwin size reads such a file: --model PATH"
-)
+_CONFIGURED = "a change of the model's config.json; kvtwin size reads such a file: --model PATH"
 _TERM = (
     "kvtwin size takes it; give a run the pool that it leaves, with --num-gpu-blocks-override or "
     "--kv-cache-memory-bytes"
 )
-_FRACTION = "it is another engine's fraction; runs count as vLLM does: --gpu-memory-utilization"
+_FRACTION = "another engine's fraction; runs count as vLLM does: --gpu-memory-utilization"
 _NAMES = {
     _ANSWERING: "host port uds api-key api-server-count served-model-name root-path uvicorn-log-level "
     "ssl-keyfile ssl-certfile ssl-ca-certs allowed-origins allowed-methods allowed-headers allow-credentials "
@@ -50,26 +56,64 @@ _NAMES = {
     _TERM: "engine-log gpu-memory-gib weights-gib activation-gib cuda-graph-gib other-gib",
     _FRACTION: "mem-fraction-static kv-cache-free-gpu-memory-fraction",
 }
+_LEFT_OUT = {_ANSWERING, _LOADING, _COMPUTING, _MISSING}
+_SAME_BYTES = Elsewhere("the same bytes as --tensor-parallel-size alone", leave_out=True)
+_PREFIX_CACHING = "enable-prefix-caching"
+_OF_POLICY = Elsewhere("in runs it is the policy: vllm-v1 has it, vllm-v1-no-caching has not")
+_OF_SIZES = Elsewhere(
+    "sizes count with prefix caching, vLLM's default; only what recurrent layers keep depends on it",
+    leave_out=True,
+)
 _INSTEAD = {
-    "enable-prefix-caching": "in runs it is the policy vllm-v1, or vllm-v0-prefix-caching",
-    "no-enable-prefix-caching": "in runs it is the policy vllm-v1-no-caching, or vllm-v0",
-    "scheduler-reserve-full-isl": "in runs it is --admission full",
-    "no-scheduler-reserve-full-isl": "in runs it is --admission step",
-    "disable-chunked-prefill": "it is --no-enable-chunked-prefill",
-    "max-seq-len": "it is --max-model-len",
-    "num-gpus": "it is --tensor-parallel-size",
-    "dtype": "weights count as they are shipped, KV as --kv-cache-dtype says; leave it out, or see --quantization",
-    "enable-expert-parallel": "it takes the same bytes as --tensor-parallel-size alone; leave it out",
-    "ep": "it takes the same bytes as --tensor-parallel-size alone; leave it out",
-    "accounting": "runs count as vLLM does; kvtwin size also counts as other engines do",
-    **{name: why for why, names in _NAMES.items() for name in names.split()},
+    "scheduler-reserve-full-isl": Elsewhere("in runs it is --admission full"),
+    "no-scheduler-reserve-full-isl": Elsewhere("in runs it is --admission step"),
+    "disable-chunked-prefill": Elsewhere("it is --no-enable-chunked-prefill"),
+    "max-seq-len": Elsewhere("it is --max-model-len"),
+    "num-gpus": Elsewhere("it is --tensor-parallel-size"),
+    "dtype": Elsewhere(
+        "weights count as they are shipped, or as --quantization says, and KV as --kv-cache-dtype says",
+        leave_out=True,
+    ),
+    "enable-expert-parallel": _SAME_BYTES,
+    "ep": _SAME_BYTES,
+    "accounting": Elsewhere("runs count as vLLM does; kvtwin size also counts as other engines do"),
+    **{
+        name: Elsewhere(why, why in _LEFT_OUT)
+        for why, names in _NAMES.items()
+        for name in names.split()
+    },
 }
 
 
-def said_elsewhere(name: str) -> str | None:
-    """What to do about a flag or key that is no setting here, to follow its name; None if it is not known.
+def said_elsewhere(
+    name: str, *, caches: bool | None = None, sizes: bool = False
+) -> Elsewhere | None:
+    """What a flag or key that is no setting here stands for; None if it is not known.
 
-    `name`: with or without dashes in front, in snake or kebab case.
+    `name`: with or without dashes in front, in snake or kebab case. `caches`: whether the policies that are asked for
+    cache prefixes, None where nothing is known of them, or they differ. `sizes`: of a sizing, which has no policy.
     """
     plain = name.lstrip("-").replace("_", "-")
-    return _INSTEAD.get(plain) or _INSTEAD.get(plain.removeprefix("no-"))
+    positive = plain.removeprefix("no-")
+    if positive == _PREFIX_CACHING:
+        if sizes:
+            return _OF_SIZES
+        asked = plain == positive
+        if caches is not asked:
+            return _OF_POLICY
+        return Elsewhere(f"the policy given {'has it' if asked else 'caches none'}", leave_out=True)
+    return _INSTEAD.get(plain) or _INSTEAD.get(positive)
+
+
+def names_refused(found: Mapping[str, Elsewhere]) -> str:
+    """The names in `found` with why they are refused, those that share a reason together, and which to leave out."""
+    groups: dict[str, list[str]] = {}
+    for name, elsewhere in found.items():
+        groups.setdefault(elsewhere.why, []).append(name)
+    line = ", ".join(listed(names) + (f" ({why})" if why else "") for why, names in groups.items())
+    needless = [name for name, elsewhere in found.items() if elsewhere.leave_out]
+    if not needless:
+        return line
+    if len(needless) < len(found):
+        return f"{line}; leave out {listed(needless)}"
+    return f"{line}; leave {'them' if needless[1:] else 'it'} out"

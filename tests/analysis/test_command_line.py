@@ -37,7 +37,7 @@ def rejected(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("flag", "instead"),
     [
-        ("--no-enable-prefix-caching", "the policy vllm-v1-no-caching, or vllm-v0"),
+        ("--no-enable-prefix-caching", "the policy: vllm-v1 has it, vllm-v1-no-caching has not"),
         ("--no-scheduler-reserve-full-isl", "--admission step"),
     ],
 )
@@ -45,7 +45,7 @@ def test_flags_of_vllm_that_are_something_else_here(
     flag: str, instead: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert rejected(capsys, "run", "--policy", "vllm-v1", flag).endswith(
-        f"{flag}; in runs it is {instead}\n"
+        f"{flag} (in runs it is {instead})\n"
     )
 
 
