@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -109,6 +109,21 @@ def _one_line(error: Exception, arguments: Sequence[str]) -> str:
     context = getattr(error, "ctx", None)
     if hasattr(error, "possibilities") and context:
         return unknown_flag(getattr(error, "option_name", ""), context, arguments)
-    message = " ".join(error.format_message().split())
+    message = _unread_number(error) or " ".join(error.format_message().split())
     where = context.command_path if context else "kvtwin"
     return f"{message.rstrip('.')}; see {where} --help"
+
+
+def _unread_number(error: Any) -> str | None:
+    """On a flag whose value is no number, which some versions of typer do not repeat; None for anything else."""
+    cause = error.__context__
+    if not hasattr(cause, "errors") or getattr(error, "param", None) is None:
+        return None
+    found = cause.errors()[0]
+    kind = {"float_parsing": "number", "int_parsing": "whole number"}.get(found["type"])
+    if kind is None:
+        return None
+    flag, unit = error.param.opts[0], error.param.metavar or ""
+    # Those of one letter stand for any number.
+    kind += f" ({unit})" if len(unit) > 1 else ""
+    return f"{flag} is {found['input']!r}; it must be a {kind}"

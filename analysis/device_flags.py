@@ -54,12 +54,13 @@ class DeviceFlags:
 def opened_backend(flags: DeviceFlags) -> Iterator["Backend"]:
     """What the flags ask for, ready inside. Raises UserError where it is not here."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy reads it when it is first imported
+    from kvtwin.gpu.errors import INSTALL, UnavailableError
+
     try:
         from kvtwin.gpu.devices import choose_device
-        from kvtwin.gpu.errors import UnavailableError
     except ModuleNotFoundError as error:
         raise UserError(
-            f"to execute, {error.name} is needed, which is not installed: pip install 'kvtwin[gpu]'"
+            f"to execute, {error.name} is needed, which is not installed: {INSTALL}"
         ) from error
     try:
         device = choose_device(flags.device)

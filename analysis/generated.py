@@ -39,7 +39,7 @@ class MixFlags:
         str | None,
         _mix(
             "poisson (default), gamma:SHAPE, weibull:SHAPE, on-off:ON,OFF, diurnal:AMPLITUDE,PERIOD "
-            "(seconds).",
+            "(seconds). --rate is the mean over ON and OFF: during ON it is (ON + OFF) / ON times that.",
             "DIST",
         ),
     ] = None

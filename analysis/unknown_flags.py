@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+_ONE_OR_MANY = {"--policy": "--policies", "--policies": "--policy"}
+
 
 def unknown_flag(option: str, context: Any, arguments: Sequence[str]) -> str:
     """One line on `option`, which the verb of typer's `context` lacks, and on all others in `arguments` that it lacks.
@@ -24,7 +26,10 @@ def unknown_flag(option: str, context: Any, arguments: Sequence[str]) -> str:
         elsewhere = said_elsewhere(flag, caches=caches, sizes=sizes)
         verbs = [name for name, verb in _verbs(context) if flag in _flags(verb)]
         if elsewhere is None and verbs:
-            elsewhere = Elsewhere(f"a flag of kvtwin {listed(verbs)}, not of {own}", leave_out=True)
+            where, here = f"a flag of kvtwin {listed(verbs)}, not of {own}", _ONE_OR_MANY.get(flag)
+            elsewhere = Elsewhere(where, leave_out=True)
+            if here in known:
+                elsewhere = Elsewhere(f"{where}: use {here}")
         if elsewhere is None:
             elsewhere, unclear = Elsewhere(meant_setting(flag, _flags(context.command))), True
         found["".join(char if char.isprintable() else "?" for char in flag)] = elsewhere

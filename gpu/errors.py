@@ -1,5 +1,8 @@
 """What a caller of a kernel did wrong."""
 
+# In the clone, where the program was made; `make test` does the first.
+INSTALL = "make .venv/.extras, or .venv/bin/pip install -e '.[gpu]'"
+
 
 class KernelInputError(ValueError):
     """Tensors or numbers that a kernel cannot take. One line: argument, value, limit.

@@ -4,7 +4,8 @@ Lengths, in tokens: `fixed:N`; `lognormal:MEAN,CV`; `zipf:ALPHA,MAX`, P(k) propo
 1 to MAX; `range:N,RATIO`, uniform from N(1 - RATIO) to N(1 + RATIO) as `--random-range-ratio` of vLLM's
 benchmark. `trace:FILE` for prompts and outputs alike: those of a trace's rows, drawn in pairs.
 Arrivals, at a mean rate: `poisson`; `gamma:SHAPE` and `weibull:SHAPE` between arrivals, 1 is Poisson and less
-is burstier; `on-off:ON,OFF`, Poisson for ON seconds and then nobody for OFF; `diurnal:AMPLITUDE,PERIOD`,
+is burstier; `on-off:ON,OFF`, Poisson for ON seconds and then nobody for OFF, (ON + OFF) / ON
+times the rate during ON; `diurnal:AMPLITUDE,PERIOD`,
 Poisson with a rate that swings as a sine by AMPLITUDE (below 1) of itself in PERIOD seconds.
 """
 

@@ -47,7 +47,7 @@ def check(
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
     from kvtwin.gpu.check import KERNELS, backends, run_all
-    from kvtwin.gpu.errors import UnavailableError
+    from kvtwin.gpu.errors import INSTALL, UnavailableError
     from kvtwin.gpu.report import CHECK_HEADER, check_line, check_summary
 
     from ..printing import print_json
@@ -62,7 +62,7 @@ def check(
             if all(backend.name == "torch" for backend in found):
                 typer.echo(
                     "triton is not installed, so the kernels are not checked, only the torch operations; "
-                    "pip install 'kvtwin[gpu]'",
+                    f"{INSTALL}",
                     err=True,
                 )
             if not as_json:
@@ -124,12 +124,13 @@ def bench(as_json: JsonOption = False) -> None:
 
 def _choose(device: str | None) -> str:
     """The device to use. Raises UserError where there is none, or nothing to use it with."""
+    from kvtwin.gpu.errors import INSTALL, UnavailableError
+
     try:
         from kvtwin.gpu.devices import choose_device
-        from kvtwin.gpu.errors import UnavailableError
     except ModuleNotFoundError as error:
         raise UserError(
-            f"kvtwin gpu needs {error.name}, which is not installed: pip install 'kvtwin[gpu]'"
+            f"kvtwin gpu needs {error.name}, which is not installed: {INSTALL}"
         ) from error
     try:
         return choose_device(device)

@@ -89,7 +89,10 @@ def synth(
     ] = None,
     rate: Annotated[
         float | None,
-        typer.Option(help="Requests per second, or inf: all at once (default).", metavar="R"),
+        typer.Option(
+            help="Requests per second, the mean over all phases of --arrivals, or inf: all at once (default).",
+            metavar="R",
+        ),
     ] = None,
     burstiness: Annotated[
         float | None,

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import torch
 
-from ..errors import UnavailableError
+from ..errors import INSTALL, UnavailableError
 
 INTERPRETED = "triton-interpret"
 
@@ -38,7 +38,7 @@ def backends(device: str) -> Iterator[list[Backend]]:
     except ModuleNotFoundError as error:
         if error.name != "triton" or device == "cuda":
             raise UnavailableError(
-                f"the kernels need {error.name}, which is not installed: pip install 'kvtwin[gpu]'"
+                f"the kernels need {error.name}, which is not installed: {INSTALL}"
             ) from error
         yield [on_torch]
         return

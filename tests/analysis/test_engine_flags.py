@@ -207,7 +207,7 @@ def test_a_mistake_gets_the_same_line_from_every_verb(
         ("--lengths", "--lengths (a flag of kvtwin size, not of run); leave it out"),
         (
             "--policies",
-            "--policies (a flag of kvtwin compare and validate, not of run); leave it out",
+            "--policies (a flag of kvtwin compare and validate, not of run: use --policy)",
         ),
         ("--max-len", "(did you mean --max-model-len?); see kvtwin run --help"),
         ("--max-model-length", "(did you mean --max-model-len?); see kvtwin run --help"),
@@ -230,6 +230,34 @@ def test_a_flag_that_a_run_lacks_gets_a_reason_or_what_was_meant(
     code, out, err = invoke(capsys, "run", *MACHINE, flag)
     assert (code, out) == (2, "")
     assert err.endswith(f"{said}\n"), err
+
+
+def test_the_flag_of_one_policy_is_told_from_that_of_many(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert invoke(capsys, "validate", "--policy", "paged")[2].endswith(
+        "--policy (a flag of kvtwin run, not of validate: use --policies)\n"
+    )
+    assert invoke(capsys, "calibrate", "--policy", "paged")[2].endswith(
+        "not of calibrate); leave it out\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "said"),
+    [
+        ("--swap-space", "8GiB", "is '8GiB'; it must be a number (GIB)"),
+        ("--swap_space", "8GiB", "is '8GiB'; it must be a number (GIB)"),
+        ("--watermark", "0,1", "is '0,1'; it must be a number"),
+        ("--max-num-seqs", "1.5", "is '1.5'; it must be a whole number"),
+    ],
+)
+def test_what_is_no_number_is_repeated(
+    capsys: pytest.CaptureFixture[str], flag: str, value: str, said: str
+) -> None:
+    code, out, err = invoke(capsys, "run", *MACHINE, flag, value)
+    assert (code, out) == (2, "")
+    assert err == f"kvtwin: {flag.replace('_', '-')} {said}; see kvtwin run --help\n"
 
 
 def test_the_numbers_that_flags_read_are_those_that_files_may_write() -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -92,7 +93,7 @@ HAS_CUDA = "import torch\ntorch.cuda.is_available = lambda: True\n"
     [
         (
             "import sys\nsys.modules['triton'] = None",
-            "the kernels need triton, which is not installed: pip install 'kvtwin[gpu]'",
+            "the kernels need triton, which is not installed: make .venv/.extras, or .venv/bin/pip install -e '.[gpu]'",
         ),
         (
             "import os\nos.environ['TRITON_INTERPRET'] = '1'",
@@ -121,11 +122,16 @@ def test_timings_that_fail_are_a_line_each() -> None:
     assert all(line.startswith("FAILED: BenchShape(num_seqs=") for line in lines)
 
 
-def test_without_torch_it_says_what_to_install() -> None:
-    done = kvtwin("gpu", "check", before="import sys\nsys.modules['torch'] = None")
+@pytest.mark.parametrize("command", [("gpu", "check"), ("validate", "--device", "cpu")])
+def test_without_torch_it_says_what_to_install_as_the_readme_does(command: tuple[str, ...]) -> None:
+    done = kvtwin(*command, before="import sys\nsys.modules['torch'] = None")
     assert done.returncode == 2
-    assert "needs torch, which is not installed: pip install 'kvtwin[gpu]'" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    (line,) = done.stderr.splitlines()
+    assert "torch" in line
+    target, pip = "make .venv/.extras", ".venv/bin/pip install -e '.[gpu]'"
+    assert line.endswith(f"which is not installed: {target}, or {pip}")
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    assert all(readme.count(f"`{way}`") == readme.count("[gpu]") == 2 for way in (target, pip))
 
 
 def test_without_triton_the_torch_operations_are_checked() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from format_cases import awaited, column, hits, lengths, write
 
+from kvtwin.analysis.cli import main
 from kvtwin.traces import Mix, UserError, describe, generate, prefix_hits, write_trace
 from kvtwin.traces.distributions import draw_arrivals, draw_lengths, draw_pairs
 
@@ -72,6 +73,14 @@ def test_on_and_off() -> None:
     # All of it in a quarter of the time: four times the rate there.
     in_cycle = np.histogram(arrivals % 40, bins=4, range=(0, 10))[0]
     assert in_cycle == pytest.approx(np.full(4, N / 4), abs=5 * math.sqrt(N / 4))
+
+
+def test_the_help_says_of_which_phase_the_rate_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["trace", "synth", "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "--rate is the mean over ON and OFF: during ON it is (ON + OFF) / ON times that." in said
+    assert "Requests per second, the mean over all phases of --arrivals, or inf" in said
 
 
 def test_a_day_has_its_peak() -> None:
