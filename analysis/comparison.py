@@ -52,7 +52,8 @@ def comparison(
     del facts["config"]["policy"]
     calibrated = all(summary["calibrated"] for summary in summaries)
     return {
-        "verdict": f"{comparison_verdict(summaries)} {held_by(summaries)}".rstrip(),
+        "verdict": comparison_verdict(summaries),
+        "held_by": held_by(summaries),
         **facts,
         "latency_calibrated": calibrated,
         "latency_note": latency_note(calibrated=calibrated, saturated=facts["trace"]["saturated"]),

@@ -5,7 +5,7 @@ from typing import Any
 
 from kvtwin.sim import RunConfig
 
-from .verdict import percent
+from .verdict_clauses import percent
 
 HEADINGS = ("groups swapped out", "blocks swapped out and in", "swapped out and in, GiB")
 

@@ -104,6 +104,8 @@ def print_comparison(result: Mapping[str, Any], notices: Sequence[Notice], out: 
     for note in result["notes"]:
         say(console, f"Note: {note}", "dim")
     say(console, f"Report: {out}")
+    if result["held_by"]:
+        say(console, result["held_by"])
     say(console, result["verdict"], "bold")
 
 

@@ -99,4 +99,6 @@ def run(
         f"Run directory: {out}",
     ]
     print("\n".join(lines))
-    print(f"{run_verdict(summary)} {held_by([summary])}".rstrip())
+    if held := held_by([summary]):
+        print(held)
+    print(run_verdict(summary))

@@ -196,6 +196,7 @@ def comparison(*summaries: dict[str, Any], saturated: bool = True, **trace: Any)
     return {
         "schema_version": 1,
         "verdict": "paged keeps most of it.",
+        "held_by": "Nobody waited for room in any of them.",
         "config": {
             "model": "OPT-13B",
             "gpu": "A100-40GB",

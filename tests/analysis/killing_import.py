@@ -20,4 +20,5 @@ class Waiting(Paged):
     """Waits for the signal that has not ended the program yet."""
 
     def __init__(self, settings: Any) -> None:
-        signal.pause()
+        while True:  # a pause could begin just when the signal has come
+            pass
