@@ -1,8 +1,6 @@
 """How a signal ends the program: as an error would, so that nothing half-written is left."""
 
-import os
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -10,7 +8,6 @@ from types import FrameType
 # Ctrl-C, kill, a terminal that is closed
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _RETRY_S = 0.02
-_starting_children = threading.Event()
 
 
 def end_on_signals() -> None:
@@ -28,21 +25,20 @@ def starting_children() -> Iterator[None]:
     """
     # Children inherit the mask. It does not keep another thread of this process from taking a signal.
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
-    _starting_children.set()
     try:
         yield
     finally:
-        _starting_children.clear()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    if _starting_children.is_set() or _is_importing(frame):
+    is_starting = signal.SIGHUP in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    if is_starting or _is_importing(frame):
         # Half a start leaves a child that complains. In an import an exception comes out as another one, or takes down
         # an extension that is half initialized.
-        again = threading.Timer(_RETRY_S, os.kill, (os.getpid(), number))
-        again.daemon = True
-        again.start()
+        # Not by a thread: starting one takes locks that whoever is interrupted here may hold.
+        signal.signal(signal.SIGALRM, lambda _, later: _end(number, later))
+        signal.setitimer(signal.ITIMER_REAL, _RETRY_S)
         return
     # A second one must not interrupt the cleaning up that the exception starts.
     for other in _ENDING:

@@ -48,10 +48,11 @@ def test_the_first_screen_answers(page_dir: Path) -> None:
         "OPT-13B",
         "A100-40GB",
         "64 token slots = 4 blocks x 16",
-        "<b>Rejected</b>none",
-        "<b>Clipped</b>2 of 3 requests (shortened when generated)",
-        "<b>Overloaded</b>saturated",
-        "<b>Uncalibrated</b>all policies",
+        "<b>Clipped</b><span>2 of 3 requests (shortened when generated)</span>",
+        "<b>Overloaded</b><span>saturated",
+        "<b>Uncalibrated</b><span>all policies",
+        "<b>None</b><span>Rejected · Skipped",
+        '<p class="lead">Nobody waited for room in any of them.</p>',
     ):
         assert words in top, words
 
