@@ -15,7 +15,7 @@ from ..check import Backend
 from .batch import Batch, Int32, Int64
 from .clock import timed_ns
 from .group_tables import GroupTables
-from .log_gaps import unlogged_free, unlogged_grant
+from .log_gaps import unlogged_grant
 from .pool import DevicePool, HostPool
 from .tables import BlockTables, Key, table_key
 
@@ -41,7 +41,8 @@ class DecisionFollower:
     ) -> None:
         """`groups`: of layers, that have tables of their own; `pool` has a token in one slot of its block, whatever
         the policy's unit. `inherit`: told when a sequence shares what another one of its request has computed.
-        Methods raise UserError where the log of an `Allocator` leaves out a grant or a free.
+        `tables_of` raises UserError where the log of an `Allocator` has nothing for a sequence. Whatever else is wrong
+        in a log is for the audit to find.
         """
         self.pool = pool
         self.released: list[
@@ -122,7 +123,7 @@ class DecisionFollower:
         needed = -(-context_lens // self._block_slots)
         if isinstance(self._policy, Allocator):
             for key, num in zip(keys, needed.tolist(), strict=True):
-                if len(self._tables.of(key)) < num:
+                if num and not len(self._tables.of(key)):
                     raise unlogged_grant(self._policy, key, num)
         num_blocks = int(needed.max(initial=0))
         return np.stack(
@@ -171,8 +172,6 @@ class DecisionFollower:
         self._extend(key, first, num, source)
 
     def _extend(self, key: Key, first: int, num: int, source: int) -> None:
-        if isinstance(self._policy, Allocator) and self._num_tables[first : first + num].any():
-            raise unlogged_free(self._policy, key, first, num)
         begin = len(self._tables.of(key)) * self._block_slots
         self._tables.append(key, first, num)
         self._num_tables[first : first + num] += 1

@@ -45,6 +45,7 @@ class BlockTables:
 
     def rows(self, keys: list[Key], num_blocks: int) -> Int32:
         """The first `num_blocks` entries of each: [num_seqs, num_blocks], anything behind a table's end."""
+        self._widen(num_blocks)
         rows: Int32 = self._ids[[self._places[key] for key in keys], :num_blocks]
         return rows
 
@@ -54,11 +55,14 @@ class BlockTables:
         if place is None:
             place = self._places[key] = self._take_place()
         begin = int(self._lens[place])
-        if begin + num > self._ids.shape[1]:
-            more = max(self._ids.shape[1], begin + num - self._ids.shape[1])
-            self._ids = np.pad(self._ids, ((0, 0), (0, more)))
+        self._widen(begin + num)
         self._ids[place, begin : begin + num] = np.arange(first, first + num)
         self._lens[place] = begin + num
+
+    def _widen(self, num_blocks: int) -> None:
+        if num_blocks > self._ids.shape[1]:
+            more = max(self._ids.shape[1], num_blocks - self._ids.shape[1])
+            self._ids = np.pad(self._ids, ((0, 0), (0, more)))
 
     def replace(self, key: Key, old: int, new: int) -> None:
         """Block `new` takes the place of `old`."""

@@ -1,4 +1,4 @@
-"""Policies whose log leaves something out are told what to record, in one line."""
+"""Policies whose log leaves something out are told what to record, or found out by the audit."""
 
 from pathlib import Path
 
@@ -28,34 +28,43 @@ class NoExtends(Contiguous):
             super().record(action, seq, first, num)
 
 
-LACKS = "and its log gave it fewer; grant, extend and grow must record every run they take"
-HELD = "and somebody still holds some of them; free must record every run that comes back"
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("NoGrants", f"request 0 computes what needs 20 slots, {LACKS}"),
-        ("NoExtends", f"request 0 computes what needs 21 slots, {LACKS}"),
-        ("NoFrees", f"its log gives request 1 slots 0 to 63, {HELD}"),
-    ],
-)
-def test_what_a_log_lacks_is_one_line(
-    name: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Two requests of 20 + 20 tokens, one at a time in a pool of 64 slots."""
-    trace, policy = tmp_path / "trace.csv", f"{__name__}:{name}"
+def validated(name: str, folder: Path) -> int | str | None:
+    """Exit code: two requests of 20 + 20 tokens, one at a time in a pool of 64 slots."""
+    trace = folder / "trace.csv"
     trace.write_text("arrival_ns,num_prompt_tokens,num_output_tokens\n0,20,20\n0,20,20\n")
     with pytest.raises(SystemExit) as stop:
         main(
             [
-                *("validate", str(trace), "--policies", policy, "--out", str(tmp_path / "out")),
+                *("validate", str(trace), "--policies", f"{__name__}:{name}"),
                 *("--model", "opt-125m", "--gpu", "l4", "--max-model-len", "64", "--device", "cpu"),
                 *("--num-gpu-blocks-override", "4", "--max-num-seqs", "1"),
                 *("--layers", "1", "--heads", "2", "--head-dim", "16"),
+                *("--out", str(folder / "out")),
             ]
         )
-    assert stop.value.code == 2
+    return stop.value.code
+
+
+def test_a_log_without_grants_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert validated("NoGrants", tmp_path) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"kvtwin: policy {policy}: {said}")
-    assert list(tmp_path.iterdir()) == [trace], "nothing half-written is left"
+    assert line.startswith(
+        f"kvtwin: policy {__name__}:NoGrants: request 0 computes what needs 20 slots, and its log gave it none; grant, "
+        "extend and grow must record every run they take"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["trace.csv"], "nothing is half-written"
+
+
+@pytest.mark.parametrize(
+    ("name", "finding"),
+    [("NoExtends", "request 0: expected at most 20, found 21"), ("NoFrees", "double grant")],
+)
+def test_what_else_a_log_lacks_is_found(
+    name: str, finding: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert validated(name, tmp_path) == 1
+    out = capsys.readouterr().out
+    assert out.splitlines()[-1].startswith("FAILED: ")
+    assert finding in (tmp_path / "out" / "validation.json").read_text()
