@@ -1,28 +1,20 @@
 """`kvtwin size` in this process."""
 
-import json
 from typing import Any
 
+import command
 import pytest
-
-from kvtwin.analysis.cli import main
 
 LLAMA = ["--model", "llama-3.1-8b", "--gpu", "a100-80gb", "--max-model-len", "32768"]
 GIB = 2**30
 
 
 def invoke(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as stop:
-        main(["size", *arguments])
-    out, err = capsys.readouterr()
-    assert isinstance(stop.value.code, int)
-    return stop.value.code, out, err
+    return command.invoke(capsys, "size", *arguments)
 
 
 def facts(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    code, out, err = invoke(capsys, *arguments, "--json")
-    assert (code, err) == (0, "")
-    return dict(json.loads(out))
+    return command.facts(capsys, "size", *arguments)
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

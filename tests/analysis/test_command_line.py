@@ -9,21 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command import invoke
 
 from kvtwin.analysis.cli import main
 from kvtwin.sim import policy_names
 
 POLICIES = "orca-max,paged"
 SMALL = ["--num-requests", "30", "--seed", "1"]
-
-
-def invoke(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr."""
-    with pytest.raises(SystemExit) as stop:
-        main(arguments)
-    out, err = capsys.readouterr()
-    assert isinstance(stop.value.code, int)
-    return stop.value.code, out, err
 
 
 def rejected(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

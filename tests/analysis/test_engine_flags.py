@@ -1,13 +1,13 @@
 """The flags of an engine: spelled, read and refused alike by every verb that has them."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+from command import facts, invoke
 
-from kvtwin.analysis.cli import app, main
+from kvtwin.analysis.cli import app
 from kvtwin.analysis.engine_flags import _HUMAN_READABLE
 from kvtwin.analysis.options import Inputs
 from kvtwin.analysis.setting import _OF_VERBS
@@ -18,21 +18,6 @@ VERBS = ("run", "compare", "size", "validate")
 MACHINE = ["--model", "llama-3.1-8b", "--gpu", "a100-80gb"]
 # Limits of a run, so that both take the same memory for activations.
 STEP = ["--max-num-seqs", "256", "--max-num-batched-tokens", "8192", "--max-model-len", "4096"]
-
-
-def invoke(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr."""
-    with pytest.raises(SystemExit) as stop:
-        main(arguments)
-    out, err = capsys.readouterr()
-    assert isinstance(stop.value.code, int)
-    return stop.value.code, out, err
-
-
-def facts(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    code, out, err = invoke(capsys, *arguments, "--json")
-    assert (code, err) == (0, "")
-    return dict(json.loads(out))
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command import invoke as kvtwin
 
-from kvtwin.analysis.cli import main
 from kvtwin.gpu.twin.validation import Validation
 
 SETTING = (
@@ -16,15 +16,6 @@ SETTING = (
     *("--max-model-len", "640", "--cost", "constant:3000000", "--device", "cpu"),
     *("--layers", "1", "--heads", "2", "--head-dim", "16"),
 )
-
-
-def kvtwin(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr."""
-    with pytest.raises(SystemExit) as stop:
-        main([str(argument) for argument in arguments])
-    out, err = capsys.readouterr()
-    assert isinstance(stop.value.code, int)
-    return stop.value.code, out, err
 
 
 @pytest.fixture(scope="module")
